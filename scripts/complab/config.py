@@ -1,0 +1,236 @@
+"""What did the person choose, and which cells does that name?
+
+`config.yaml` is validated, laid over by its scale, completed with the schema's defaults and checked
+for sense. Everything later (rules, scripts, exhibits) reads the resulting `Settings`.
+"""
+
+import difflib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+from complab.errors import UsageProblem
+
+PROJECT = Path(__file__).resolve().parents[2]
+SCHEMA_FILE = PROJECT / "workflow" / "schemas" / "config.schema.yaml"
+CONFIG_FILE = PROJECT / "config.yaml"
+
+# Keys that change what a cell measures; the rest (run name, noise thresholds, where scratch lies)
+# may change without making evidence stale.
+MEASURED_KEYS = ("threads", "seed", "recompile_limit", "workload", "tolerance")
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One measurement: experiment x policy x cache state x replicate."""
+
+    experiment: str
+    policy: str
+    cache: str
+    replicate: int
+
+    @property
+    def path(self) -> str:
+        """Folder of the cell below ``results/{run}/``."""
+        return f"{self.experiment}/{self.policy}/{self.cache}/{self.replicate}"
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A validated configuration: every key present, the scale applied."""
+
+    values: dict
+
+    def __getitem__(self, key: str):
+        return self.values[key]
+
+    @cached_property
+    def run(self) -> str:
+        """Name of the evidence set: the chosen one, or `current`, `current-quick`, ..."""
+        if self.values["run"]:
+            return self.values["run"]
+        scale = self.values["scale"]
+        return "current" if scale == "full" else f"current-{scale}"
+
+    @property
+    def python(self) -> str:
+        """Interpreter of the measured processes."""
+        return self.values["python"] or sys.executable
+
+    def experiment(self, name: str) -> dict:
+        """The experiment's entry; UsageProblem names the known ones if there is none."""
+        if name not in self.values["experiments"]:
+            known = ", ".join(self.values["experiments"])
+            raise UsageProblem(f"unknown experiment '{name}': config.yaml has {known}")
+        return self.values["experiments"][name]
+
+    def cells(self, *experiments: str) -> list[Cell]:
+        """Every cell of the named experiments (all without a name), each cold before its warm."""
+        return [
+            Cell(name, policy, cache, replicate)
+            for name in (experiments or self.values["experiments"])
+            for replicate in range(1, self.experiment(name)["replicates"] + 1)
+            for policy, caches in self.experiment(name)["policies"].items()
+            for cache in sorted(caches, key=("none", "cold", "warm").index)
+        ]
+
+    def check_cell(self, cell: Cell) -> None:
+        """UsageProblem unless config.yaml gives this policy this cache state."""
+        policies = self.experiment(cell.experiment)["policies"]
+        if cell.policy not in policies:
+            raise UsageProblem(
+                f"{cell.experiment}: unknown policy '{cell.policy}'; choose from {', '.join(policies)}"
+            )
+        if cell.cache not in policies[cell.policy]:
+            raise UsageProblem(
+                f"{cell.experiment}: policy '{cell.policy}' has no cache state '{cell.cache}'; "
+                f"choose from {', '.join(policies[cell.policy])}"
+            )
+
+    def measured_slice(self, experiment: str, device: str) -> dict:
+        """What decides the measurements of this experiment's cells; plain JSON values.
+
+        ``device`` is the resolved one, cpu or cuda. A stream's name is replaced by its lengths.
+        """
+        entry = self.experiment(experiment)
+        settings = dict(entry["settings"])
+        if "stream" in settings:
+            settings["lengths"] = self.values["streams"][settings["stream"]]
+        chosen = {key: self.values[key] for key in MEASURED_KEYS}
+        chosen |= {"device": device, "settings": settings}
+        chosen |= {key: entry[key] for key in ("probes", "steady_rounds")}
+        return json.loads(json.dumps(chosen))
+
+
+def load(path: Path = CONFIG_FILE, overrides: dict | None = None) -> Settings:
+    """Settings of a configuration file with ``overrides`` laid over it.
+
+    Raises UsageProblem, one line naming file and key, for anything unreadable or invalid.
+    """
+    try:
+        with open(path, encoding="utf-8") as stream:
+            given = yaml.safe_load(stream)
+    except (OSError, yaml.YAMLError) as error:
+        raise UsageProblem(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
+    return resolve(_overlay(given or {}, overrides or {}), where=Path(path).name)
+
+
+def resolve(given: dict, where: str = "config.yaml") -> Settings:
+    """Settings of a merged configuration dict: scale applied, defaults filled, checked."""
+    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
+    _validate(given, schema, where)
+    scale = given.get("scale", schema["properties"]["scale"]["default"])
+    scales = given.get("scales", {"full": {}})
+    if scale not in scales:
+        raise UsageProblem(f"{where}: unknown scale '{scale}'; choose from {', '.join(scales)}")
+    if forbidden := {"scale", "scales", "run"} & set(scales[scale]):
+        raise UsageProblem(f"{where}: scales.{scale} may not set '{min(forbidden)}'")
+    scaled = _overlay(given, scales[scale])
+    _validate(scaled, schema, f"{where} at scale {scale}")
+    values = _with_defaults(scaled, schema)
+    del values["scales"]
+    _check_sense(values, where)
+    return Settings(values)
+
+
+def overrides_between(plain: dict, merged: dict) -> dict:
+    """Top-level keys of ``merged`` that differ from ``plain``: what a command line has changed."""
+    return {key: value for key, value in merged.items() if key not in plain or plain[key] != value}
+
+
+def _overlay(base: dict, top: dict) -> dict:
+    merged = dict(base)
+    for key, value in top.items():
+        both_dicts = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _overlay(merged[key], value) if both_dicts else value
+    return merged
+
+
+def _with_defaults(value, schema: dict):
+    if not isinstance(value, dict):
+        return value
+    known = schema.get("properties", {})
+    extra = schema.get("additionalProperties")
+    filled = {key: sub["default"] for key, sub in known.items() if key not in value and "default" in sub}
+    filled |= value
+    return {
+        key: _with_defaults(item, known.get(key, extra if isinstance(extra, dict) else {}))
+        for key, item in filled.items()
+    }
+
+
+def _validate(values: dict, schema: dict, where: str) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    error = jsonschema.exceptions.best_match(validator.iter_errors(values))
+    if error is None:
+        return
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = list(error.schema["properties"])
+        unknown = next(name for name in error.instance if name not in known)
+        guess = difflib.get_close_matches(unknown, known, n=1)
+        hint = f"did you mean '{guess[0]}'?" if guess else f"known keys: {', '.join(known)}"
+        raise UsageProblem(f"{where}: unknown key '{f'{key}.{unknown}'.lstrip('.')}'; {hint}")
+    raise UsageProblem(f"{where}: {key.lstrip('.') or 'top level'}: {' '.join(error.message.split())}")
+
+
+def _check_sense(values: dict, where: str) -> None:
+    workload = values["workload"]
+    if workload["dim"] % workload["heads"]:
+        raise UsageProblem(
+            f"{where}: workload.dim {workload['dim']} is not a multiple of workload.heads {workload['heads']}"
+        )
+    for name, lengths in values["streams"].items():
+        for index, length in enumerate(lengths):
+            if length > workload["max_length"]:
+                raise UsageProblem(
+                    f"{where}: streams.{name}[{index}]: length {length} is beyond the position table "
+                    f"(workload.max_length {workload['max_length']}); raise max_length or shorten the request"
+                )
+    for name, entry in values["experiments"].items():
+        _check_experiment(name, entry, values, where)
+    if " " in values["scratch"]:
+        raise UsageProblem(
+            f"{where}: scratch: '{values['scratch']}' has a space, which C++ compilers called by Inductor "
+            "do not survive; choose a path without spaces"
+        )
+    # Not realpath: two venvs of one base interpreter are two environments.
+    other = values["python"] and os.path.abspath(values["python"]) != os.path.abspath(sys.executable)
+    if other and (not values["run"] or values["run"].startswith("current")):
+        raise UsageProblem(
+            f"{where}: python: another interpreter needs a run name of its own; add run=NAME (not current*)"
+        )
+
+
+def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
+    if not (PROJECT / "scripts" / f"{name}.py").is_file():
+        raise UsageProblem(f"{where}: experiments.{name}: scripts/{name}.py does not exist; write it first")
+    stream = entry["settings"].get("stream")
+    if stream is not None and stream not in values["streams"]:
+        raise UsageProblem(
+            f"{where}: experiments.{name}.settings.stream: no stream '{stream}'; "
+            f"choose from {', '.join(values['streams'])}"
+        )
+    for policy, caches in entry["policies"].items():
+        if policy == "eager" and caches != ["none"]:
+            raise UsageProblem(
+                f"{where}: experiments.{name}.policies.eager: eager compiles nothing, "
+                "so its only cache state is none"
+            )
+        if "none" in caches and len(caches) > 1:
+            raise UsageProblem(
+                f"{where}: experiments.{name}.policies.{policy}: none excludes the other cache states"
+            )
+        if "warm" in caches and "cold" not in caches:
+            raise UsageProblem(
+                f"{where}: experiments.{name}.policies.{policy}: warm needs cold, whose sealed cache it reads"
+            )

@@ -1,0 +1,1 @@
+"""The measuring world: torch and the standard library, never pandas or matplotlib."""

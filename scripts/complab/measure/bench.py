@@ -1,0 +1,154 @@
+"""What does an experiment's measuring function work with, and what does it leave behind?
+
+A `Bench` is handed to the functions of an experiment's script inside the measured process. It knows
+the cell, records rows, and owns the measurements every experiment shares.
+"""
+
+import contextlib
+import io
+import json
+import math
+from collections.abc import Callable
+
+from complab import torchlog
+from complab.measure import calls, capture, compare, dynamo, memory, timing
+
+
+class Bench:
+    """One cell's measurement in progress.
+
+    ``policy``, ``cache``, ``device`` and ``settings`` (the cell's slice of the configuration) say what
+    to do; `record` takes the facts. Facts of the same case and call may be recorded in any order.
+    """
+
+    def __init__(self, request: dict, log: io.StringIO):
+        self.policy: str = request["cell"]["policy"]
+        self.cache: str = request["cell"]["cache"]
+        self.settings: dict = request["config"]
+        self.device: str = self.settings["device"]
+        self.clock = timing.Clock(self.device)
+        self.rows: list[dict] = []
+        self._log = log
+        self._wrong: dict[str, str] = {}
+
+    def record(
+        self, metric: str, value: float, unit: str, *, case: str = "", call: int | None = None, detail: str = ""
+    ) -> None:
+        """Add one row. ``value`` must be finite, in SI units; text belongs in ``detail``."""
+        if not math.isfinite(value):
+            raise ValueError(f"{metric} of case '{case}' is {value}: a value that is no number is not recorded")
+        row = {"case": case, "call": call, "metric": metric, "value": float(value), "unit": unit, "detail": detail}
+        self.rows.append(row)
+
+    def say(self, text: str) -> None:
+        """Print one line for the person watching."""
+        print(text, flush=True)
+
+    def log_since(self, position: int) -> torchlog.Log:
+        """What torch logged after ``position`` characters, parsed."""
+        return torchlog.parse(self._log.getvalue()[position:])
+
+    @property
+    def log_position(self) -> int:
+        """Characters torch has logged so far."""
+        return self._log.tell()
+
+    def agree(self, case: str, expected, actual, call: int | None = None) -> bool:
+        """Record how far the compiled output is from eager; a wrong output keeps the case from being timed."""
+        found = compare.agreement(expected, actual, self.settings["tolerance"])
+        self.record("within_tolerance", found.within, "1", case=case, call=call)
+        self.record("bitwise_equal", found.bitwise, "1", case=case, call=call)
+        if math.isfinite(found.max_abs_diff):
+            self.record("max_abs_diff", found.max_abs_diff, "1", case=case, call=call)
+        if not found.within:
+            self._wrong[case] = f"output differs from eager by {found.max_abs_diff} at call {call}"
+        return found.within
+
+    @contextlib.contextmanager
+    def capturing(self, case: str):
+        """Record what Dynamo's state and torch's log say was captured in the enclosed calls of a case."""
+        position, graphs, frames = self.log_position, dynamo.graphs_captured(), dynamo.frame_counts()
+        yield
+        told = self.log_since(position)
+        tried, compiled = (after - before for after, before in zip(dynamo.frame_counts(), frames, strict=True))
+        self.record("frames_tried", tried, "frames", case=case)
+        self.record("frames_compiled", compiled, "frames", case=case)
+        self.record("graphs_captured", dynamo.graphs_captured() - graphs, "graphs", case=case)
+        breaks = "; ".join(f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in told.breaks)
+        self.record("log_breaks", len(told.breaks), "breaks", case=case, detail=breaks)
+        self.record("log_recompiles", len(told.recompiles), "recompiles", case=case)
+        limits = "; ".join(f"{item.setting} ({item.limit}): {item.last_reason}" for item in told.limits)
+        self.record("limit_hits", len(told.limits), "hits", case=case, detail=limits)
+
+    def serve(self, case: str, model: Callable, compiled: Callable, requests: list) -> None:
+        """Send each request through eager and compiled, once, and record time, fate and agreement.
+
+        ``requests`` holds one tuple of arguments per call. Nothing but the call is inside the timed
+        span; state is read before and after it. An eager policy (``compiled is model``) has no fate.
+        """
+        watcher = None if compiled is model else calls.CallWatcher(model)
+        for index, arguments in enumerate(requests):
+            length = arguments[0].shape[-1]
+            self.record("sequence_length", length, "elements", case=case, call=index)
+            eager_seconds, expected = self.clock.time(model, *arguments)
+            self.record("eager_time", eager_seconds, "s", case=case, call=index)
+            line = f"{index:4d}  length {length:4d}  eager {eager_seconds * 1e3:9.2f} ms"
+            if watcher is not None:
+                position, before = self.log_position, watcher.before()
+                seconds, actual = self.clock.time(compiled, *arguments)
+                fate = watcher.after(before, *arguments)
+                self._record_call(case, index, fate, self.log_since(position), watcher.variants())
+                if self.agree(case, expected, actual, index):
+                    self.record("compiled_time", seconds, "s", case=case, call=index)
+                line += f"  compiled {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}"
+            self.say(line)
+
+    def _record_call(self, case: str, index: int, fate: str, told: torchlog.Log, variants: int) -> None:
+        self.record(fate, 1, "calls", case=case, call=index, detail=calls.LABELS[fate])
+        self.record("variants", variants, "variants", case=case, call=index)
+        for item in told.recompiles:
+            failed = " | ".join(f"{failure.entry}: {failure.text}" for failure in item.failures)
+            self.record("recompiles", 1, "recompiles", case=case, call=index, detail=failed)
+        for item in told.limits:
+            self.record(
+                "limit_hit", 1, "hits", case=case, call=index, detail=f"{item.setting} ({item.limit}): {item.last_reason}"
+            )
+
+    def steady(self, case: str, eager: Callable[[], object], compiled: Callable[[], object], calls_per_pass: int) -> None:
+        """Record seconds per call of eager, compiled and eager once more, interleaved by round.
+
+        The second eager is the A/A control: nothing differs between the two, so their ratio shows
+        what this process cannot resolve. A case with a wrong output is not timed.
+        """
+        if case in self._wrong:
+            self.say(f"{case}: not timed, {self._wrong[case]}")
+            return
+        passes = {"steady_eager": eager, "steady_compiled": compiled, "steady_control": eager}
+        samples = timing.interleaved(self.clock, passes, self.settings["steady_rounds"])
+        for metric, seconds in samples.items():
+            for index, value in enumerate(seconds):
+                self.record(metric, value / calls_per_pass, "s", case=case, call=index)
+        peak = memory.PeakMemory(self.device)
+        with peak:
+            compiled()
+        if peak.bytes is not None:
+            self.record("peak_memory", peak.bytes, "bytes", case=case, detail=peak.instrument)
+        else:
+            self.say(f"{case}: peak memory {peak.why}")
+
+    def explain(self, case: str, function: Callable, arguments: tuple) -> None:
+        """Record what explain says of one call."""
+        told = capture.explain_summary(function, *arguments)
+        breaks = "; ".join(f"{place} | {reason}" for place, reason in zip(told.places, told.reasons, strict=True))
+        self.record("explain_graphs", told.graphs, "graphs", case=case)
+        self.record("explain_breaks", told.breaks, "breaks", case=case, detail=breaks)
+
+    def fullgraph(self, case: str, function: Callable, arguments: tuple, options: dict) -> None:
+        """Record whether one call is accepted under ``fullgraph=True``."""
+        told = capture.fullgraph_outcome(function, *arguments, **options)
+        detail = "" if told.accepts else f"{told.error}: {told.message}"
+        self.record("fullgraph_accepts", told.accepts, "1", case=case, detail=detail)
+
+    def rows_text(self) -> str:
+        """The rows as JSON lines."""
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows)

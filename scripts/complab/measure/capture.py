@@ -1,0 +1,87 @@
+"""What did Dynamo capture, and what did it say about it?"""
+
+import contextlib
+import io
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from complab.measure import dynamo
+
+
+def hard_reset() -> None:
+    """Forget this process's compiled variants, counters and metrics. Disk caches stay as they are."""
+    dynamo.reset()
+
+
+@contextlib.contextmanager
+def capture_logs(**categories: bool):
+    """Turn TORCH_LOGS categories on and collect what torch's own handlers print.
+
+    Yields a text buffer; `buffer.tell()` before and `getvalue()[tell:]` after a call give that
+    call's lines. Warnings of the compiler (the recompile limit among them) are collected as well.
+    """
+    buffer = io.StringIO()
+    dynamo.set_logs(**categories)
+    for handler in dynamo.log_streams():
+        handler.setStream(buffer)
+    try:
+        yield buffer
+    finally:
+        for handler in dynamo.log_streams():
+            handler.setStream(sys.stderr)
+        dynamo.set_logs()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Dynamo's explanation of one call: graphs, breaks, ops, and the first line of each reason."""
+
+    graphs: int
+    breaks: int
+    ops: int
+    reasons: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+def explain_summary(function, *arguments) -> Explanation:
+    """What `torch._dynamo.explain` says of one call.
+
+    It resets Dynamo before and after and really runs the function, so it needs a process of its own.
+    A call in which nothing was captured is told as 0 graphs and 0 breaks (explain itself says -1).
+    """
+    told = dynamo.explain(function, *arguments)
+    reasons, places = [], []
+    for item in told.break_reasons:
+        reasons.append(str(item.reason).strip().splitlines()[0])
+        frame = item.user_stack[-1] if item.user_stack else None
+        places.append(f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}" if frame else "")
+    return Explanation(
+        told.graph_count, max(told.graph_break_count, 0), told.op_count, tuple(reasons), tuple(places)
+    )
+
+
+@dataclass(frozen=True)
+class FullgraphOutcome:
+    """Whether one call could be captured as one graph, and the refusal if not."""
+
+    accepts: bool
+    error: str
+    message: str
+
+
+def fullgraph_outcome(function, *arguments, **compile_options) -> FullgraphOutcome:
+    """Compile one call with ``fullgraph=True`` and the capture-only backend, and see whether it raises.
+
+    The question is capture, which Dynamo decides before any backend runs. Since 2.10 fullgraph also
+    captures scalars, so its answer is about fullgraph, not about the default call.
+    """
+    hard_reset()
+    compiled = torch.compile(function, fullgraph=True, backend="eager", **compile_options)
+    try:
+        compiled(*arguments)
+    except Exception as refusal:
+        lines = [line for line in str(refusal).splitlines() if line.strip()]
+        return FullgraphOutcome(False, type(refusal).__name__, lines[0] if lines else "")
+    return FullgraphOutcome(True, "", "")

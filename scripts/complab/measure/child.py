@@ -1,0 +1,132 @@
+"""What does the measured process itself do? Import, prepare, measure, and tell what it used.
+
+`python -m complab.measure.child REQUEST` runs one named process of a cell. It needs the standard
+library and torch only. Results go into the request's folder: rows.jsonl, torch.log, facts.json.
+"""
+
+import os
+import sys
+import time
+
+STARTED = time.perf_counter()
+SPAWNED: list[list[str]] = []
+
+
+def _note_spawned(event: str, arguments: tuple) -> None:
+    """Audit hook: every process this one starts, compilers among them, whoever starts it."""
+    if event == "subprocess.Popen":
+        words = arguments[1]
+        SPAWNED.append([words] if isinstance(words, str) else [os.fsdecode(word) for word in words])
+
+
+# Before torch is imported, so that no compiler process can escape the count.
+sys.addaudithook(_note_spawned)
+
+import contextlib  # noqa: E402
+import importlib  # noqa: E402
+import json  # noqa: E402
+import tempfile  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+LOG_CATEGORIES = {"graph_breaks": True, "recompiles": True}
+
+
+def main(request_file: str) -> None:
+    """Run the process a request describes and write what it found beside the request."""
+    folder = Path(request_file).parent
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    import_seconds, torch = _import_torch()
+    from complab.measure import capture, dynamo
+    from complab.measure.bench import Bench
+
+    settings = request["config"]
+    preamble_seconds = _prepare(torch, settings)
+    limit_name = dynamo.set_recompile_limit(settings["recompile_limit"])
+    script = importlib.import_module(request["cell"]["experiment"])
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(capture.capture_logs(**LOG_CATEGORIES))
+        bench = Bench(request, log)
+        try:
+            _run(request["process"], script, bench, torch)
+        finally:
+            (folder / "torch.log").write_text(log.getvalue(), encoding="utf-8")
+    if request["process"] == "timed":
+        bench.record("import_time", import_seconds, "s", case="process")
+        bench.record("preamble_time", preamble_seconds, "s", case="process")
+        _record_compilations(bench, dynamo)
+    (folder / "rows.jsonl").write_text(bench.rows_text(), encoding="utf-8")
+    (folder / "facts.json").write_text(json.dumps(_facts(torch, dynamo, limit_name)), encoding="utf-8")
+
+
+def _import_torch():
+    start = time.perf_counter()
+    import torch
+
+    return time.perf_counter() - start, torch
+
+
+def _prepare(torch, settings: dict) -> float:
+    """The same preamble for every process: threads, seed, and on CUDA a context and one product."""
+    start = time.perf_counter()
+    torch.set_num_threads(settings["threads"])
+    torch.manual_seed(settings["seed"])
+    if settings["device"] == "cuda":
+        torch.cuda.init()
+        square = torch.ones(256, 256, device="cuda")
+        (square @ square).sum().item()
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _run(process: str, script, bench, torch) -> None:
+    if process == "timed":
+        script.timed(bench)
+        return
+    from complab.measure.policies import SHAPE_POLICIES
+
+    with torch.no_grad():
+        for case, (function, arguments) in script.subjects(bench).items():
+            if process == "explain":
+                bench.explain(case, function, arguments)
+            else:
+                bench.fullgraph(case, function, arguments, SHAPE_POLICIES.get(bench.policy, {}))
+
+
+def _record_compilations(bench, dynamo) -> None:
+    """Dynamo's own seconds per compiled frame, where this release reports them."""
+    for index, metric in enumerate(dynamo.compilation_metrics() or []):
+        for field, name in (
+            ("entire_frame_compile_time_s", "frame_compile_time"),
+            ("backend_compile_time_s", "backend_compile_time"),
+        ):
+            if isinstance(metric.get(field), int | float):
+                told = f"{metric.get('co_name', '')} [{metric.get('compile_id', '')}]"
+                bench.record(name, metric[field], "s", case="process", call=index, detail=told)
+
+
+def _facts(torch, dynamo, limit_name: str) -> dict:
+    scripts = Path(__file__).resolve().parents[2]
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    ours = {Path(name).resolve() for name in files if name and Path(name).resolve().is_relative_to(scripts)}
+    return {
+        "torch": str(torch.__version__),
+        "torch_git": torch.version.git_version,
+        "cuda_runtime": torch.version.cuda,
+        "python": sys.version.split()[0],
+        "executable": sys.executable,
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "capabilities": dynamo.capabilities(),
+        "recompile_limit_name": limit_name,
+        "resolved_config": dynamo.resolved_config(),
+        "counters": dynamo.counters(),
+        "graphs_captured": dynamo.graphs_captured(),
+        "spawned": SPAWNED,
+        "modules": sorted(path.relative_to(scripts).as_posix() for path in ours),
+        "temporary_folder": tempfile.gettempdir(),
+        "wall_s": time.perf_counter() - STARTED,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,166 @@
+"""Which private facts does this torch release give, and what do they say now?
+
+The only module that touches `torch._dynamo`, `torch._inductor`, `torch._functorch` and `torch._logging`
+internals. `capabilities` says what this release offers; a fact it does not offer comes back as None,
+"not reported by this release", never as 0.
+"""
+
+import logging
+
+import torch
+import torch._dynamo as _dynamo
+import torch._logging._internal as _logging_internal
+from torch._dynamo import utils as _utils
+
+try:
+    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as _cache_entry_list
+except ImportError:
+    _cache_entry_list = None
+
+METRIC_FIELDS = (
+    "compile_id",
+    "co_name",
+    "co_firstlineno",
+    "cache_size",
+    "guard_count",
+    "graph_op_count",
+    "graph_node_count",
+    "entire_frame_compile_time_s",
+    "backend_compile_time_s",
+    "fail_type",
+    "fail_reason",
+    "recompile_reason",
+)
+
+
+def capabilities() -> dict[str, bool]:
+    """What this release can tell, by name; written into every provenance record."""
+    inductor = _inductor_config()
+    functorch = _functorch_config()
+    return {
+        "recompile_limit_name": hasattr(_dynamo.config, "recompile_limit"),
+        "frame_counters": "frames" in _utils.counters or isinstance(_utils.counters, dict),
+        "cache_entries": _cache_entry_list is not None,
+        "compilation_metrics": hasattr(_utils, "get_compilation_metrics"),
+        "explain": hasattr(_dynamo, "explain"),
+        "mark_dynamic": hasattr(_dynamo, "mark_dynamic"),
+        "mark_unbacked": hasattr(_dynamo.decorators, "mark_unbacked"),
+        "set_stance": hasattr(torch.compiler, "set_stance"),
+        "fx_graph_cache": bool(getattr(inductor, "fx_graph_cache", False)),
+        "aot_autograd_cache": bool(getattr(functorch, "enable_autograd_cache", False)),
+        "precompiled_headers": bool(getattr(inductor, "cpp_cache_precompile_headers", False)),
+        "log_handlers": hasattr(_logging_internal, "handlers"),
+    }
+
+
+def _inductor_config():
+    import torch._inductor.config as config
+
+    return config
+
+
+def _functorch_config():
+    import torch._functorch.config as config
+
+    return config
+
+
+def set_recompile_limit(limit: int) -> str:
+    """Set how many variants a code object may have; returns the setting's name on this release."""
+    name = "recompile_limit" if hasattr(_dynamo.config, "recompile_limit") else "cache_size_limit"
+    setattr(_dynamo.config, name, limit)
+    return name
+
+
+def reset() -> None:
+    """Forget every compiled variant, counter and compilation metric of this process; disks are untouched."""
+    torch.compiler.reset()
+    _utils.counters.clear()
+    if hasattr(_utils, "clear_compilation_metrics"):
+        _utils.clear_compilation_metrics()
+
+
+def frame_counts() -> tuple[int, int]:
+    """Frames Dynamo has tried to compile so far in this process, and those it compiled."""
+    frames = _utils.counters["frames"]
+    return frames.get("total", 0), frames.get("ok", 0)
+
+
+def graphs_captured() -> int:
+    """Graphs captured so far in this process."""
+    return _utils.counters["stats"].get("unique_graphs", 0)
+
+
+def counters() -> dict[str, dict[str, int]]:
+    """Every Dynamo, AOTAutograd and Inductor counter; a multi-line key is cut to its first line."""
+    told: dict[str, dict[str, int]] = {}
+    for category, values in _utils.counters.items():
+        for key, value in values.items():
+            label = str(key).splitlines()[0] if str(key) else ""
+            told.setdefault(category, {})
+            told[category][label] = told[category].get(label, 0) + int(value)
+    return told
+
+
+def cache_entries(code) -> list | None:
+    """The variants Dynamo keeps for a code object, None where this release does not tell."""
+    return None if _cache_entry_list is None else list(_cache_entry_list(code))
+
+
+def accepts(entry, arguments: dict) -> bool:
+    """Whether a variant's guards accept these arguments, under the grad mode of the caller."""
+    return bool(entry.guard_manager.check(arguments))
+
+
+def mark_dynamic(tensor, dimension: int) -> None:
+    """Tell Dynamo that this dimension of the tensor varies."""
+    _dynamo.mark_dynamic(tensor, dimension)
+
+
+def explain(function, *arguments):
+    """Dynamo's own explanation of one call; resets Dynamo and really runs the function."""
+    return _dynamo.explain(function)(*arguments)
+
+
+def set_logs(**categories: bool) -> None:
+    """Turn torch log categories on; without any, back to torch's default."""
+    torch._logging.set_logs(**categories)
+
+
+def log_streams() -> list[logging.StreamHandler]:
+    """The handlers through which torch prints its log now; `set_logs` makes new ones."""
+    return [handler for handler in _logging_internal.handlers if isinstance(handler, logging.StreamHandler)]
+
+
+def compilation_metrics() -> list[dict] | None:
+    """Stable fields of the kept compilation metrics (the last 64), None where not reported."""
+    if not hasattr(_utils, "get_compilation_metrics"):
+        return None
+    return [
+        {name: _plain(getattr(metric, name, None)) for name in METRIC_FIELDS if getattr(metric, name, None) is not None}
+        for metric in _utils.get_compilation_metrics()
+    ]
+
+
+def resolved_config() -> dict[str, dict]:
+    """Dynamo, Inductor and functorch settings in force, as plain JSON values."""
+    modules = {"dynamo": _dynamo.config, "inductor": _inductor_config(), "functorch": _functorch_config()}
+    return {name: _config_values(module) for name, module in modules.items()}
+
+
+def _config_values(module) -> dict:
+    copy = module.get_config_copy() if hasattr(module, "get_config_copy") else module.shallow_copy_dict()
+    return {key: _plain(value) for key, value in sorted(copy.items()) if not callable(value)}
+
+
+def _plain(value):
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(str(item) for item in value)
+    # Addresses in a repr would make two records of the same state differ.
+    return type(value).__name__ if " at 0x" in repr(value) else str(value)

@@ -1,0 +1,60 @@
+"""What is compiled: the controlled transformer all experiments share, and its requests."""
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+
+class CausalBlock(nn.Module):
+    """Pre-norm attention and MLP; maps (B, T, dim) to (B, T, dim)."""
+
+    def __init__(self, dim: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(dim)
+        self.to_query_key_value = nn.Linear(dim, 3 * dim)
+        self.from_heads = nn.Linear(dim, dim)
+        self.mlp_norm = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+
+    def attend(self, x):
+        """Causal self-attention over dimension 1."""
+        batch, length, dim = x.shape
+        packed = self.to_query_key_value(x).view(batch, length, 3, self.heads, dim // self.heads)
+        query, key, value = packed.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.from_heads(mixed.transpose(1, 2).reshape(batch, length, dim))
+
+    def forward(self, x):
+        x = x + self.attend(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class TokenModel(nn.Module):
+    """Token ids (B, T) to logits (B, T, vocabulary); T up to max_length."""
+
+    def __init__(self, vocabulary: int, dim: int, heads: int, blocks: int, max_length: int):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, dim)
+        self.positions = nn.Embedding(max_length, dim)
+        self.blocks = nn.ModuleList([CausalBlock(dim, heads) for _ in range(blocks)])
+        self.final_norm = nn.LayerNorm(dim)
+        self.to_logits = nn.Linear(dim, vocabulary)
+
+    def forward(self, idx):
+        x = self.tokens(idx) + self.positions(torch.arange(idx.shape[1], device=idx.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.to_logits(self.final_norm(x))
+
+
+def build_model(sizes: dict, seed: int, device: str) -> TokenModel:
+    """The controlled model in inference mode, weights drawn from ``seed``."""
+    torch.manual_seed(seed)
+    return TokenModel(**sizes).eval().to(device)
+
+
+def build_requests(lengths: list[int], vocabulary: int, seed: int, device: str) -> list:
+    """One token tensor (1, T) int64 per length, drawn from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(vocabulary, (1, length), generator=generator).to(device) for length in lengths]

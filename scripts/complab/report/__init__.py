@@ -1,0 +1,1 @@
+"""The reporting world: verified evidence to exhibits, never torch or snakemake."""

@@ -1,0 +1,208 @@
+"""Is a cell's evidence still about this code, this configuration and this environment?
+
+One dict of three digests decides: the measuring code a script imports (comments and docstrings do
+not count), the cell's slice of the configuration, and the fingerprint of its environment.
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import operator
+from pathlib import Path
+
+from complab import evidence, facts
+from complab.config import PROJECT, Cell, Settings
+
+SCRIPTS = PROJECT / "scripts"
+
+
+def digest_of(value: object) -> str:
+    """Hex SHA-256 of a JSON value, independent of key order."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def code_digests(*entries: Path) -> dict[str, str]:
+    """Digest of each module reached from ``entries``, by its path below ``scripts/``.
+
+    Imports are followed inside ``scripts/`` only, wherever in a file they stand.
+    """
+    found: dict[str, str] = {}
+    waiting = [Path(entry).resolve() for entry in entries]
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(SCRIPTS).as_posix()
+        if name in found:
+            continue
+        # An edit that keeps size and nanosecond time does not happen by hand; the cache saves parsing
+        # a module once per experiment.
+        stat = path.stat()
+        found[name], imported = _module(path, stat.st_mtime_ns, stat.st_size)
+        waiting.extend(imported)
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def _module(path: Path, _mtime_ns: int, _size: int) -> tuple[str, tuple[Path, ...]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return hashlib.sha256(_canonical(_without_docstrings(tree)).encode()).hexdigest(), tuple(_imported(tree))
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                if isinstance(first.value.value, str):
+                    node.body = node.body[1:]
+    return tree
+
+
+def _canonical(node: object) -> str:
+    """Text of a syntax tree that skips empty fields, so that Python releases which add some agree."""
+    if isinstance(node, list):
+        return "[" + ",".join(_canonical(item) for item in node) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    parts = [
+        f"{name}={_canonical(value)}"
+        for name, value in ast.iter_fields(node)
+        if value is not None and value != [] and name not in ("kind", "type_comment")
+    ]
+    # A literal None is a field value of its own, not an absent one.
+    if isinstance(node, ast.Constant) and node.value is None:
+        parts.append("value=None")
+    return f"{type(node).__name__}({','.join(parts)})"
+
+
+def _imported(tree: ast.Module):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            yield from _files_of(name)
+
+
+def _files_of(module: str):
+    """The file of a module below scripts/ and the packages above it, which import runs too."""
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        base = SCRIPTS.joinpath(*parts[:depth])
+        for path in (base / "__init__.py", base.with_suffix(".py")):
+            if path.is_file():
+                yield path
+
+
+def script_of(experiment: str) -> Path:
+    """The experiment's script."""
+    return SCRIPTS / f"{experiment}.py"
+
+
+class Plan:
+    """The cells of a configuration with what each one's evidence must be about.
+
+    The environment is told once, so that all cells are held against the same facts.
+    """
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.fingerprint = facts.collect_fingerprint(settings.python)
+        self.device = facts.resolve_device(settings["device"], self.fingerprint)
+
+    def folder(self, cell: Cell) -> Path:
+        """Where the cell's evidence lies."""
+        return PROJECT / "results" / self.settings.run / cell.path
+
+    def code(self, experiment: str) -> dict[str, str]:
+        """Digest of each module the experiment's cells use."""
+        return code_digests(script_of(experiment), SCRIPTS / "complab" / "measure" / "child.py")
+
+    def digests(self, experiment: str) -> dict[str, str]:
+        """The three digests that decide whether a cell of the experiment is stale."""
+        return {
+            "code": digest_of(self.code(experiment)),
+            "config": digest_of(self.settings.measured_slice(experiment, self.device)),
+            "environment": digest_of(self.fingerprint),
+        }
+
+    def attempt(self, cell: Cell) -> int:
+        """Number of the attempt whose evidence would be in place when the cell is up to date.
+
+        It grows when the record in place tells of a failure or lacks one of its files. So a rule
+        that has it among its parameters runs such a cell again, and leaves a whole one alone.
+        """
+        record = evidence.peek(self.folder(cell))
+        if record is None:
+            return 1
+        whole = record.get("outcome") == "measured" and not self._damage(cell, record)
+        return record.get("attempt", 0) + (not whole)
+
+    def _damage(self, cell: Cell, record: dict) -> str:
+        folder = self.folder(cell)
+        for name, entry in record.get("files", {}).items():
+            try:
+                if (folder / name).stat().st_size != entry["bytes"]:
+                    return f"{name} has another size"
+            except OSError:
+                return f"{name} is missing"
+        if self._needs_cache(cell) and not (folder / evidence.SEALED_CACHE).exists():
+            return f"{evidence.SEALED_CACHE} is missing"
+        return ""
+
+    def _needs_cache(self, cell: Cell) -> bool:
+        """A cold cell's sealed cache is needed until its warm cell has used it, or always if kept."""
+        if cell.cache != "cold":
+            return False
+        if "warm" not in self.settings.experiment(cell.experiment)["policies"][cell.policy]:
+            return False
+        warm = Cell(cell.experiment, cell.policy, "warm", cell.replicate)
+        return self.settings["keep_caches"] or bool(self.why_stale(warm))
+
+    def why_stale(self, cell: Cell) -> str:
+        """One line saying why the cell must be measured (again), empty if its evidence stands."""
+        record = evidence.peek(self.folder(cell))
+        if record is None:
+            return "not measured yet"
+        if record.get("outcome") != "measured":
+            return f"the last attempt failed: {record.get('failure', {}).get('message', 'no message')}"
+        wanted_slice = self.settings.measured_slice(cell.experiment, self.device)
+        reasons = [
+            *_differences("environment", record.get("fingerprint"), self.fingerprint),
+            *_differences("config", record.get("config"), wanted_slice),
+            *_differences("code", record.get("code", {}).get("modules"), self.code(cell.experiment), hide=True),
+        ]
+        damage = self._damage(cell, record)
+        return "; ".join([*reasons, *([damage] if damage else [])])
+
+    def remaining(self, *, besides: Cell | None = None) -> list[Cell]:
+        """Cells that still have to be measured, ``besides`` left out."""
+        return [cell for cell in self.settings.cells() if cell != besides and self.why_stale(cell)]
+
+
+def _differences(what: str, old: object, new: dict, hide: bool = False) -> list[str]:
+    old = old if isinstance(old, dict) else {}
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    if hide:
+        return [f"{what} changed: {', '.join(keys)}"] if keys else []
+    return [f"{what}: {key} was {_short(old.get(key))}, is {_short(new.get(key))}" for key in keys]
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def summarise(cells_with_reasons: list[tuple[Cell, str]]) -> list[str]:
+    """One line per reason with the number of cells it holds for, most cells first."""
+    groups: dict[str, list[Cell]] = {}
+    for cell, reason in cells_with_reasons:
+        groups.setdefault(reason, []).append(cell)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), operator.itemgetter(0)(item)))
+    return [
+        f"{len(cells)} cell{'s' * (len(cells) > 1)} stale ({cells[0]}{', ...' * (len(cells) > 1)}): {reason}"
+        for reason, cells in ordered
+    ]
