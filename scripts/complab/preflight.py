@@ -11,8 +11,8 @@ import sys
 import sysconfig
 import tempfile
 
-# C++20 and OpenMP are what Inductor's own command line asks for; loading the result shows what compiling alone does not:
-# a missing OpenMP runtime, a temporary folder where nothing may be executed.
+# Inductor's own command line asks for C++20 and OpenMP. Loading the result shows what compiling alone does
+# not: a missing OpenMP runtime, a temporary folder where nothing may be executed.
 PROBE = """\
 #include <omp.h>
 #if __cplusplus < 201709L
@@ -30,7 +30,7 @@ GET_CXX = "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc
 def missing_tools(device: str = "cpu") -> list[str]:
     """What stops this machine from compiling, one line each: the tool, why it is needed, how to get it."""
     if sys.platform != "linux":
-        return [f"operating system: complab measures on Linux only, this is {sys.platform}; use a Linux container"]
+        return [f"operating system: complab runs on Linux only, not on {sys.platform}; use a Linux container"]
     checks = [cxx_compiler, openssl, python_headers]
     if device == "cuda":
         checks.append(c_compiler)
@@ -40,23 +40,22 @@ def missing_tools(device: str = "cpu") -> list[str]:
 def warnings() -> list[str]:
     """What a run can do without, and what it then loses."""
     if shutil.which("git") is None:
-        return ["git: not found on PATH, so provenance will record no commit (Debian, Ubuntu: apt install git)"]
+        return ["git: not found on PATH, provenance will record no commit (Debian, Ubuntu: apt install git)"]
     return []
 
 
 def cxx_compiler() -> str | None:
-    """Inductor turns every CPU graph into C++, so without a compiler nothing is compiled, not even a warm run."""
+    """Inductor turns every CPU graph into C++, so without a compiler not even a warm run works."""
     name = os.environ.get("CXX") or "g++"
     where = f"C++ compiler: CXX={name}" if os.environ.get("CXX") else f"C++ compiler: {name}"
-    words = [os.path.basename(word) for word in name.split()]
     path = shutil.which(name)
-    if path is None and len(words) > 1:
-        return f"{where} is more than one program name, which Inductor cannot call; set CXX to the compiler alone"
+    if path is None and " " in name:
+        return f"{where} is not one program, so Inductor cannot run it; set CXX to the compiler alone"
     if path is None:
         return f"{where} not found on PATH, needed to compile every CPU graph; {GET_CXX} or set CXX to one"
-    if os.path.basename(os.path.realpath(path)) in COMPILER_CACHES:
-        cache = os.path.basename(os.path.realpath(path))
-        return f"{where} is {cache}, which would make cold compiles look warm; set CXX to the real compiler"
+    real = os.path.basename(os.path.realpath(path))
+    if real in COMPILER_CACHES:
+        return f"{where} is {real}, which would make cold compiles look warm; set CXX to the real compiler"
 
     if problem := run(path, "--version"):
         return f"{where} does not run ({path} --version: {problem}); {GET_CXX} or set CXX to another"
@@ -66,12 +65,13 @@ def cxx_compiler() -> str | None:
             file.write(PROBE)
         if problem := run(path, "-std=c++20", "-fopenmp", "-shared", "-fPIC", "-o", library, source):
             need = "cannot build C++20 with OpenMP, which Inductor's kernels use"
+            problem = problem.replace(folder + os.sep, "")
             return f"{where} {need} ({problem}); {GET_CXX}, release 10 or later, or set CXX to another"
         try:
             ctypes.CDLL(library).threads()
         except (OSError, AttributeError) as error:
             reason = str(error).replace(folder + os.sep, "")
-            return f"{where}: what it builds cannot be loaded ({reason}); set TMPDIR to a folder not mounted noexec"
+            return f"{where}: what it builds cannot be loaded ({reason}); set TMPDIR if it is mounted noexec"
     return None
 
 
@@ -128,7 +128,7 @@ def run(*command: str) -> str | None:
 
 
 def nvidia_answers() -> bool:
-    """Whether a driver answers, asked of the driver itself: nvidia-smi or an old device file prove nothing."""
+    """Whether a driver answers, asked of the driver itself: an nvidia-smi on PATH proves nothing."""
     try:
         return ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2() == 0
     except OSError:

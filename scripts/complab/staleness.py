@@ -110,6 +110,7 @@ class Plan:
 
     def __init__(self, settings: Settings):
         self.settings = settings
+        self._about: dict[str, dict] = {}
         self.fingerprint = facts.collect_fingerprint(settings.python)
         self.device = facts.resolve_device(settings["device"], self.fingerprint)
 
@@ -119,14 +120,34 @@ class Plan:
 
     def code(self, experiment: str) -> dict[str, str]:
         """Digest of each module the experiment's cells use."""
-        return code_digests(script_of(experiment), SCRIPTS / "complab" / "measure" / "child.py")
+        return self._parts(experiment)["code"]
 
-    def digests(self, experiment: str) -> dict[str, str]:
-        """The three digests that decide whether a cell of the experiment is stale."""
+    def config(self, experiment: str) -> dict:
+        """The slice of the configuration that the experiment's cells measure under."""
+        return self._parts(experiment)["config"]
+
+    def _parts(self, experiment: str) -> dict:
+        if experiment not in self._about:
+            self._about[experiment] = {
+                "code": code_digests(script_of(experiment), SCRIPTS / "complab" / "measure" / "child.py"),
+                "config": self.settings.measured_slice(experiment, self.device),
+                "environment": self.fingerprint,
+            }
+        return self._about[experiment]
+
+    def about(self, cell: Cell) -> dict:
+        """What the cell's evidence must be about: three digests, all of them as one, and the attempt."""
+        digests = {name: digest_of(part) for name, part in self._parts(cell.experiment).items()}
+        return {**digests, "all": digest_of(digests), "attempt": self.attempt(cell)}
+
+    def drawn_from(self, experiment: str) -> dict:
+        """What an exhibit is drawn with, beside its evidence: the drawing code, its declaration, its style."""
+        entry = self.settings.experiment(experiment)
+        declared = {key: entry.get(key) for key in ("title", "exhibit", "policies", "replicates")}
+        style = hashlib.sha256((PROJECT / "figures" / "complab.mplstyle").read_bytes()).hexdigest()
         return {
-            "code": digest_of(self.code(experiment)),
-            "config": digest_of(self.settings.measured_slice(experiment, self.device)),
-            "environment": digest_of(self.fingerprint),
+            "code": digest_of(code_digests(SCRIPTS / "complab" / "report" / "exhibits.py")),
+            "exhibit": digest_of([declared, self.settings["noise"], style]),
         }
 
     def attempt(self, cell: Cell) -> int:
@@ -169,10 +190,9 @@ class Plan:
             return "not measured yet"
         if record.get("outcome") != "measured":
             return f"the last attempt failed: {record.get('failure', {}).get('message', 'no message')}"
-        wanted_slice = self.settings.measured_slice(cell.experiment, self.device)
         reasons = [
             *_differences("environment", record.get("fingerprint"), self.fingerprint),
-            *_differences("config", record.get("config"), wanted_slice),
+            *_differences("config", record.get("config"), self.config(cell.experiment)),
             *_differences("code", record.get("code", {}).get("modules"), self.code(cell.experiment), hide=True),
         ]
         damage = self._damage(cell, record)

@@ -74,19 +74,22 @@ class Bench:
         self.record("frames_tried", tried, "frames", case=case)
         self.record("frames_compiled", compiled, "frames", case=case)
         self.record("graphs_captured", dynamo.graphs_captured() - graphs, "graphs", case=case)
-        breaks = "; ".join(f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in told.breaks)
-        self.record("log_breaks", len(told.breaks), "breaks", case=case, detail=breaks)
+        # By place: one break may be logged several times, how often differs by release.
+        places = {(item.file, item.lineno): item for item in reversed(told.breaks)}
+        breaks = "; ".join(f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in places.values())
+        self.record("log_breaks", len(places), "breaks", case=case, detail=breaks)
+        self.record("log_break_messages", len(told.breaks), "messages", case=case)
         self.record("log_recompiles", len(told.recompiles), "recompiles", case=case)
         limits = "; ".join(f"{item.setting} ({item.limit}): {item.last_reason}" for item in told.limits)
         self.record("limit_hits", len(told.limits), "hits", case=case, detail=limits)
 
-    def serve(self, case: str, model: Callable, compiled: Callable, requests: list) -> None:
+    def serve(self, case: str, model: Callable, compiled: Callable | None, requests: list) -> None:
         """Send each request through eager and compiled, once, and record time, fate and agreement.
 
         ``requests`` holds one tuple of arguments per call. Nothing but the call is inside the timed
-        span; state is read before and after it. An eager policy (``compiled is model``) has no fate.
+        span; state is read before and after it. Without ``compiled`` only eager is served.
         """
-        watcher = None if compiled is model else calls.CallWatcher(model)
+        watcher = None if compiled is None else calls.CallWatcher(model)
         for index, arguments in enumerate(requests):
             length = arguments[0].shape[-1]
             self.record("sequence_length", length, "elements", case=case, call=index)
@@ -114,27 +117,41 @@ class Bench:
                 "limit_hit", 1, "hits", case=case, call=index, detail=f"{item.setting} ({item.limit}): {item.last_reason}"
             )
 
-    def steady(self, case: str, eager: Callable[[], object], compiled: Callable[[], object], calls_per_pass: int) -> None:
+    def steady(
+        self, case: str, eager: Callable[[], object], compiled: Callable[[], object] | None, calls_per_pass: int
+    ) -> None:
         """Record seconds per call of eager, compiled and eager once more, interleaved by round.
 
         The second eager is the A/A control: nothing differs between the two, so their ratio shows
-        what this process cannot resolve. A case with a wrong output is not timed.
+        what this process cannot resolve. Without ``compiled`` there are only the two eager passes. A
+        case with a wrong output is not timed.
         """
         if case in self._wrong:
             self.say(f"{case}: not timed, {self._wrong[case]}")
             return
         passes = {"steady_eager": eager, "steady_compiled": compiled, "steady_control": eager}
+        passes = {metric: function for metric, function in passes.items() if function is not None}
         samples = timing.interleaved(self.clock, passes, self.settings["steady_rounds"])
         for metric, seconds in samples.items():
             for index, value in enumerate(seconds):
                 self.record(metric, value / calls_per_pass, "s", case=case, call=index)
         peak = memory.PeakMemory(self.device)
         with peak:
-            compiled()
+            (compiled or eager)()
         if peak.bytes is not None:
             self.record("peak_memory", peak.bytes, "bytes", case=case, detail=peak.instrument)
         else:
             self.say(f"{case}: peak memory {peak.why}")
+
+    def steady_stream(self, case: str, model: Callable, compiled: Callable | None, requests: list) -> None:
+        """`steady` over whole passes of a stream, in the state that serving it has left."""
+
+        def one_pass(function: Callable) -> None:
+            for arguments in requests:
+                function(*arguments)
+
+        candidate = None if compiled is None else lambda: one_pass(compiled)
+        self.steady(case, lambda: one_pass(model), candidate, len(requests))
 
     def explain(self, case: str, function: Callable, arguments: tuple) -> None:
         """Record what explain says of one call."""

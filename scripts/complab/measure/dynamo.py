@@ -129,7 +129,8 @@ def set_logs(**categories: bool) -> None:
 
 def log_streams() -> list[logging.StreamHandler]:
     """The handlers through which torch prints its log now; `set_logs` makes new ones."""
-    return [handler for handler in _logging_internal.handlers if isinstance(handler, logging.StreamHandler)]
+    # By exact type: torch's structured trace handler is a subclass that closes the file it writes to.
+    return [handler for handler in _logging_internal.handlers if type(handler) is logging.StreamHandler]
 
 
 def compilation_metrics() -> list[dict] | None:

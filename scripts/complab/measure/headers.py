@@ -15,26 +15,23 @@ from complab.config import PROJECT
 from complab.errors import Unverified
 from complab.evidence import json_text, write_atomically
 from complab.measure import cache, isolation
-from complab.staleness import digest_of
+from complab.staleness import Plan, digest_of
 
 MANIFEST = "manifest.json"
 
 
-def folder_for(fingerprint: dict) -> Path:
-    """Where the headers of an environment lie."""
-    return PROJECT / "results" / "headers" / digest_of(fingerprint)[:16]
+def folder_of(plan: Plan) -> Path:
+    """Where the headers of a plan's environment lie; threads and device decide compiler flags too."""
+    facts = {**plan.fingerprint, "threads": plan.settings["threads"], "device": plan.device}
+    return PROJECT / "results" / "headers" / digest_of(facts)[:16]
 
 
-def require(fingerprint: dict, settings: dict, python: str, scratch: str, timeout: int, say) -> dict:
-    """Manifest and folder of the sealed headers, built first if this environment has none.
-
-    ``settings`` is a cell's slice of the configuration: threads and device decide compiler flags.
-    Raises Unverified if the sealed files are not those of their manifest.
-    """
-    folder = folder_for({**fingerprint, "threads": settings["threads"], "device": settings["device"]})
+def require(plan: Plan, say) -> dict:
+    """Folder, manifest and build seconds of the sealed headers, built first if this environment has none."""
+    folder = folder_of(plan)
     with _exclusive(folder):
         if not (folder / MANIFEST).exists():
-            _build(folder, settings, python, scratch, timeout, say)
+            _build(folder, plan, say)
     sealed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return {"folder": folder, "files": sealed["files"], "build_s": sealed["build_s"]}
 
@@ -47,22 +44,24 @@ def _exclusive(folder: Path):
         yield
 
 
-def _build(folder: Path, settings: dict, python: str, scratch: str, timeout: int, say) -> None:
+def _build(folder: Path, plan: Plan, say) -> None:
     say("building precompiled headers, once for this environment")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    settings, python = plan.settings, plan.settings.python
     isolation.prime(python)
-    request = {"cell": {"experiment": "complab.measure.header_user", "policy": "default", "cache": "cold"}, "config": settings}
-    with isolation.workplace(scratch) as place:
+    cell = {"experiment": "complab.measure.header_user", "policy": "default", "cache": "cold"}
+    needed = {key: settings[key] for key in ("threads", "seed", "recompile_limit", "tolerance")}
+    with isolation.workplace(settings["scratch"]) as place:
         environment = isolation.child_environment(place, settings["threads"])
-        done = isolation.run_process("timed", request, place, python, environment, timeout, say)
-        if place.headers.exists():
-            for path in place.headers.iterdir():
-                if path.is_file():
-                    shutil.copyfile(path, folder / path.name)
-                    (folder / path.name).chmod(0o444)
-    files = {name: entry for name, entry in cache.manifest(folder).items() if name != MANIFEST}
-    write_atomically(folder / MANIFEST, json_text({"files": files, "build_s": done["seconds"]}))
+        request = {"cell": cell, "config": {**needed, "device": plan.device}}
+        done = isolation.run_process("timed", request, place, python, environment, settings["cell_timeout"], say)
+        for path in sorted(place.headers.iterdir()) if place.headers.exists() else []:
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+                (folder / path.name).chmod(0o444)
+    files = _sealed_now(folder)
+    write_atomically(folder / MANIFEST, json_text({"files": files, "build_s": round(done["seconds"], 3)}))
     say(f"sealed {len(files)} header files after {done['seconds']:.0f} s")
 
 
@@ -70,7 +69,7 @@ def link_into(place: isolation.Workplace, sealed: dict) -> None:
     """Give a workplace the sealed headers by links, in a folder whose lock files are its own."""
     if not sealed["files"]:
         return
-    difference = cache.first_difference(sealed["files"], _sealed_now(sealed))
+    difference = cache.first_difference(sealed["files"], _sealed_now(sealed["folder"]))
     if difference:
         raise Unverified(
             f"{sealed['folder']}: of the sealed precompiled headers {difference}; remove the folder to build them again"
@@ -86,5 +85,5 @@ def change_since(place: isolation.Workplace, sealed: dict) -> str:
     return cache.first_difference(sealed["files"], found)
 
 
-def _sealed_now(sealed: dict) -> dict:
-    return {name: entry for name, entry in cache.manifest(sealed["folder"]).items() if name != MANIFEST}
+def _sealed_now(folder: Path) -> dict:
+    return {name: entry for name, entry in cache.manifest(folder).items() if name != MANIFEST}

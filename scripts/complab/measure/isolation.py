@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -232,15 +233,20 @@ def prime(python: str) -> None:
 
 def replace_paths(text: str, place: Workplace, python: str) -> str:
     """The text with this machine's folders replaced by $TMP, $PROJECT, $PYTHON and $HOME."""
+    interpreter = str(Path(python).absolute().parent.parent)
     names = [
         (str(place.root), "$TMP"),
         (os.path.realpath(place.root), "$TMP"),
         (str(PROJECT), "$PROJECT"),
-        (str(Path(python).absolute().parent.parent), "$PYTHON"),
+        (interpreter, "$PYTHON"),
         (sys.prefix, "$PYTHON"),
         (str(Path.home()), "$HOME"),
     ]
     for path, name in sorted(names, key=lambda item: -len(item[0])):
         if path not in ("/", ""):
             text = text.replace(path, name)
+    # Torch prints some paths without the part they share with its own, cut in the middle of a name.
+    for path, below, name in ((str(PROJECT), "/scripts/", "$PROJECT"), (interpreter, "/lib/python", "$PYTHON")):
+        ends = "|".join(re.escape(path[start:] + below) for start in range(1, len(path)))
+        text = re.sub(rf"(?<![\w$/.~-])(?:{ends})", name + below, text)
     return text

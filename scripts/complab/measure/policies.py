@@ -14,12 +14,12 @@ SHAPE_POLICIES = {
 
 
 def compile_with(policy: str, subject):
-    """The subject under a shape policy; `eager` leaves it as it is.
+    """The subject under a shape policy; None for `eager`, which compiles nothing.
 
     Raises UsageProblem for a policy this module does not know.
     """
     if policy == "eager":
-        return subject
+        return None
     if policy not in SHAPE_POLICIES:
         known = ", ".join(["eager", *SHAPE_POLICIES])
         raise UsageProblem(f"policy '{policy}' is no shape policy; scripts/complab/measure/policies.py has {known}")

@@ -144,7 +144,7 @@ class Stack(nn.Module):
 
 
 def break_on_branch_in_helper():
-    """2.6 logs this one break twice at the same line: in the helper, then where the helper is called."""
+    """Dynamo cannot resume inside a helper: the helper runs as a frame of its own, and breaks once more."""
 
     def sign(x):
         if x.sum() > 0:
@@ -574,6 +574,7 @@ def type_of_object():
 
 def object_attribute():
     config = Left()
+    config.width = 2
     run = compiled(wide)
     run(torch.ones(4), config)
     config.width = 3

@@ -1,0 +1,42 @@
+"""complab: the chapter's evidence and exhibits, from config.yaml to figures/.
+
+`snakemake --cores 1` measures what is missing or stale and redraws what depends on it;
+`snakemake -n` says what that would be, and why.
+"""
+
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+# The rules and the scripts read the same configuration through the same module.
+sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/plan.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    """Everything: verified evidence of every cell and every exhibit drawn from it."""
+    default_target: True
+    input:
+        [f"results/{plan.settings.run}/{name}/complete.json" for name in experiments],
+        f"figures/{plan.settings.run}/manifest.json",
+
+
+rule evidence:
+    """The evidence of every cell, without drawing anything."""
+    input:
+        [f"results/{plan.settings.run}/{cell.path}/provenance.json" for cell in cells],
+
+
+rule exhibits:
+    """Every table and figure, redrawn where its evidence or the drawing code changed."""
+    input:
+        f"figures/{plan.settings.run}/manifest.json",
+        [f"results/{plan.settings.run}/{name}/complete.json" for name in experiments],

@@ -1,0 +1,490 @@
+"""How does one cell become evidence? Isolate, measure, judge the cache, and place the files.
+
+The parent process of every measurement: by hand (`python scripts/e3_graph_breaks.py --policy default`)
+and from the rules alike. It never imports torch; the measured child does.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from complab import config, evidence, facts, preflight
+from complab.config import PROJECT, Cell
+from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
+from complab.measure import cache, headers, isolation, ledger
+from complab.staleness import Plan, digest_of
+
+
+@dataclass
+class Job:
+    """One cell to measure and what is known about it so far."""
+
+    plan: Plan
+    cell: Cell
+    attempt: int
+    cold: Path | None = None
+    started: str = field(default_factory=lambda: _now())
+    clock: float = field(default_factory=time.perf_counter)
+    lines: list[str] = field(default_factory=list)
+    log: str = ""
+    stage: str = "preparing"
+
+    @property
+    def settings(self) -> dict:
+        """The cell's slice of the configuration."""
+        return self.plan.settings.measured_slice(self.cell.experiment, self.plan.device)
+
+    @property
+    def timeout(self) -> int:
+        return self.plan.settings["cell_timeout"]
+
+    @property
+    def python(self) -> str:
+        return self.plan.settings.python
+
+    def say(self, line: str) -> None:
+        """Show a line and keep it for run.log."""
+        print(line, flush=True)
+        self.lines.append(line)
+
+
+@dataclass
+class Outcome:
+    """What a measured cell found, before it is written."""
+
+    rows: list[evidence.Row]
+    ledger: dict
+    processes: list[dict]
+    cache: dict
+    gpu_after: object
+    load: dict
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def main(script: str) -> None:
+    """Measure the cell the command line names with the experiment of ``script``; exits the process.
+
+    Exit status: 0 measured (or failed and recorded, with ``--record-failure``), 1 the measurement
+    failed, 2 bad input, 3 the machine lacks something, 4 evidence does not verify.
+    """
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(_run(Path(script).resolve()))
+    except Problem as problem:
+        print(f"complab: {one_line(problem)}", file=sys.stderr)
+        sys.exit(problem.code)
+
+
+def _run(script: Path) -> int:
+    arguments = parser(script).parse_args()
+    plan = Plan(_settings(arguments))
+    cell = _cell(plan, script.stem, arguments)
+    _require_supported(plan, arguments)
+    job = Job(plan, cell, arguments.attempt, cold=arguments.cold)
+    if arguments.expect and arguments.expect != plan.about(cell)["all"]:
+        raise UsageProblem(f"{cell}: code, config or environment changed since the run began; start it again")
+    if arguments.out is not None:
+        _require_writable(arguments.out)
+    job.say(_announcement(plan, cell))
+    try:
+        with isolation.host_lock(job.say):
+            with contextlib.ExitStack() as stack:
+                if cell.cache == "warm" and job.cold is None:
+                    job.cold = _own_cold_cell(job, stack)
+                outcome = measure(job, stack, keep_cache=arguments.out is not None)
+                if arguments.out is not None:
+                    publish(job, outcome, arguments.out, stack)
+    except (UsageProblem, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        return _fail(job, error, arguments)
+    _show(job, outcome)
+    return 0
+
+
+def parser(script: Path) -> argparse.ArgumentParser:
+    """Flags of an experiment's script."""
+    question = _question(script)
+    flags = argparse.ArgumentParser(
+        prog=f"python scripts/{script.name}",
+        description=f"{question} Measures one cell in an isolated process and says which level fails first.",
+    )
+    flags.add_argument("--policy", required=True, help="policy to measure; config.yaml lists the experiment's")
+    flags.add_argument("--cache", help="cache state: cold, warm (makes its cold cell first) or none; default: the policy's first")
+    flags.add_argument("--replicate", type=int, default=1, help="number of the fresh process, from 1 (default 1)")
+    flags.add_argument("--scale", help="named scale of config.yaml: quick or full (default: as config.yaml says)")
+    flags.add_argument("--run", help="name of the evidence set (default: current, or current-SCALE)")
+    flags.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to measure (default: as config.yaml says)")
+    flags.add_argument("--python", help="interpreter to measure under; it needs torch only (default: this one)")
+    flags.add_argument("--config", type=Path, default=config.CONFIG_FILE, help="configuration file (default: config.yaml)")
+    flags.add_argument("--overrides", default="{}", help="JSON object laid over the configuration")
+    flags.add_argument("--out", type=Path, help="write the cell's files into this folder (default: print only)")
+    flags.add_argument("--cold", type=Path, help="folder of the cold cell a warm one starts from")
+    flags.add_argument("--attempt", type=int, default=1, help="number of this attempt, for the record (default 1)")
+    flags.add_argument("--expect", help="digest the cell must have; a rule's guard against edits during a run")
+    flags.add_argument("--record-failure", action="store_true", help="with --out: record a failure there and exit 0")
+    return flags
+
+
+def _own_cold_cell(warm: Job, stack: contextlib.ExitStack) -> Path:
+    """Measure the cold cell of a warm one into a folder that lives as long as ``stack``."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="complab-cold-", dir=warm.plan.settings["scratch"])))
+    cold = Cell(warm.cell.experiment, warm.cell.policy, "cold", warm.cell.replicate)
+    warm.say(f"-- first its cold cell, {cold}")
+    job = Job(warm.plan, cold, attempt=1)
+    with contextlib.ExitStack() as own:
+        publish(job, measure(job, own, keep_cache=True), folder / "cell", own)
+    warm.say(f"-- now {warm.cell}")
+    return folder / "cell"
+
+
+def _question(script: Path) -> str:
+    import ast
+
+    return (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _settings(arguments: argparse.Namespace) -> config.Settings:
+    try:
+        overrides = json.loads(arguments.overrides)
+    except ValueError as error:
+        raise UsageProblem(f"--overrides: not JSON ({error})") from error
+    if not isinstance(overrides, dict):
+        raise UsageProblem("--overrides: not a JSON object")
+    for key in ("scale", "run", "device", "python"):
+        if getattr(arguments, key) is not None:
+            overrides[key] = getattr(arguments, key)
+    if overrides.get("python") and not overrides.get("run") and arguments.out is None:
+        # Printed only: no evidence set is touched, so it needs no name of its own.
+        overrides["run"] = "by-hand"
+    return config.load(arguments.config, overrides)
+
+
+def _cell(plan: Plan, experiment: str, arguments: argparse.Namespace) -> Cell:
+    policies = plan.settings.experiment(experiment)["policies"]
+    state = arguments.cache or policies.get(arguments.policy, ["cold"])[0]
+    cell = Cell(experiment, arguments.policy, state, arguments.replicate)
+    plan.settings.check_cell(cell)
+    if cell.replicate < 1:
+        raise UsageProblem(f"--replicate: {cell.replicate} is not a number from 1")
+    return cell
+
+
+def _require_supported(plan: Plan, arguments: argparse.Namespace) -> None:
+    facts.require_torch(plan.fingerprint, plan.settings.python)
+    problems = preflight.missing_tools(plan.device)
+    if problems:
+        raise EnvironmentProblem(problems[0])
+    if arguments.record_failure and arguments.out is None:
+        raise UsageProblem("--record-failure: needs --out, the folder to record the failure in")
+
+
+def _require_writable(out: Path) -> None:
+    probe = out.parent / f".{out.name}.probe.{os.getpid()}"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise EnvironmentProblem(f"{out.parent}: results cannot be written here ({error.strerror}); give another --out") from error
+
+
+def _announcement(plan: Plan, cell: Cell) -> str:
+    """What runs now, how many cells remain after it and about how long those took before."""
+    remaining = plan.remaining(besides=cell)
+    known = {}
+    for other in plan.settings.cells():
+        record = evidence.peek(plan.folder(other)) or {}
+        if record.get("outcome") == "measured":
+            known.setdefault((other.experiment, other.policy, other.cache), []).append(record["duration_s"])
+    if not remaining:
+        return f"== {cell} (the last cell)"
+    average = [sum(times) / len(times) for times in known.values()]
+    if not average:
+        return f"== {cell} ({len(remaining)} cells remain after it)"
+    fallback = sum(average) / len(average)
+    seconds = sum(
+        sum(times) / len(times) if (times := known.get((c.experiment, c.policy, c.cache))) else fallback
+        for c in remaining
+    )
+    return f"== {cell} ({len(remaining)} cells remain after it, about {max(1, round(seconds / 60))} min)"
+
+
+def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
+    """Measure a cell in its own workplace, which lives as long as ``stack``."""
+    job.stage = "preparing"
+    load = {"before": facts.collect_load()}
+    sealed_headers = headers.require(job.plan, job.say)
+    place = stack.enter_context(isolation.workplace(job.plan.settings["scratch"]))
+    headers.link_into(place, sealed_headers)
+    sealed = _warm_up_cache(job, place) if job.cell.cache == "warm" else None
+    job.stage = "timed"
+    before = cache.manifest(place.cache)
+    timed = _process(job, "timed", place, place.cache)
+    load["after"] = facts.collect_load()
+    seen = _observe(place, sealed_headers, before, timed)
+    verdict, reasons = cache.judge(job.cell.cache, seen, sealed)
+    reasons += _cold_was_proven(job)
+    if job.cell.cache == "warm" and _cold_was_proven(job):
+        verdict = cache.INDETERMINATE
+    if keep_cache and job.cell.cache == "cold":
+        cache.seal(place.cache, place.root / evidence.SEALED_CACHE)
+        (place.root / evidence.CACHE_MANIFEST).write_text(evidence.json_text(seen.after), encoding="utf-8")
+    processes = [timed, *_probes(job, place)]
+    job.stage = "judging"
+    rows = [_row(job.cell, row) for process in processes for row in process["rows"]]
+    job.log = "".join(_log_section(process) for process in processes)
+    filled = ledger.fill(rows, job.settings["tolerance"], job.settings["recompile_limit"])
+    record = {
+        "verdict": verdict,
+        "reasons": reasons,
+        "before": cache.summary(before),
+        "after": cache.summary(seen.after),
+        "counters": seen.counters,
+        "graphs": seen.graphs,
+        "compiler_processes": len(seen.built()) + seen.built_elsewhere(),
+        "headers": cache.summary(sealed_headers["files"]) | {"build_s": sealed_headers["build_s"]},
+    }
+    _replace_paths(job, place, rows)
+    return Outcome(rows, filled, processes, record, facts.collect_gpus(), load)
+
+
+def _warm_up_cache(job: Job, place: isolation.Workplace) -> dict:
+    """Put the cold cell's sealed cache in place; returns its manifest. Raises Unverified if it is not whole."""
+    cold = Cell(job.cell.experiment, job.cell.policy, "cold", job.cell.replicate)
+    record = evidence.verify(job.cold, job.plan.settings.run, cold)
+    if record.failed:
+        raise Problem(f"its cold cell failed: {record.provenance['failure']['message']}")
+    if record.provenance["fingerprint"] != job.plan.fingerprint:
+        raise Unverified(f"{job.cold}: the cold cell was measured in another environment; measure it again")
+    sealed = json.loads((job.cold / evidence.CACHE_MANIFEST).read_text(encoding="utf-8"))
+    cache.unpack(job.cold / evidence.SEALED_CACHE, sealed, place.cache)
+    return sealed
+
+
+def _cold_was_proven(job: Job) -> list[str]:
+    if job.cell.cache != "warm":
+        return []
+    verdict = evidence.read_provenance(job.cold)["cache"]["verdict"]
+    return [] if verdict == cache.COLD else [f"its cold cell is {verdict}"]
+
+
+def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> dict:
+    environment = isolation.child_environment(place, job.settings["threads"], folder)
+    request = {"cell": vars(job.cell), "config": job.settings}
+    try:
+        done = isolation.run_process(name, request, place, job.python, environment, job.timeout, job.say)
+    except isolation.ProcessFailed as failure:
+        job.log += isolation.replace_paths(failure.log, place, job.python)
+        raise
+    told = job.plan.fingerprint["torch"]
+    if done["facts"]["torch"].split("+")[0] != str(told).split("+")[0]:
+        raise Unverified(f"the measured process ran torch {done['facts']['torch']}, but the environment tells of {told}")
+    if unknown := set(done["facts"]["modules"]) - set(job.plan.code(job.cell.experiment)):
+        raise Unverified(f"the measured process imported {min(unknown)}, which the code digest does not cover")
+    done["variables"] = environment
+    return done
+
+
+def _probes(job: Job, place: isolation.Workplace) -> list[dict]:
+    """The further named processes; they share a cache folder of their own, never the timed one."""
+    if job.cell.policy == "eager":
+        return []
+    folder = place.root / "probe-cache"
+    done = []
+    for name in job.settings["probes"]:
+        job.stage = name
+        done.append(_process(job, name, place, folder))
+    return done
+
+
+def _observe(place: isolation.Workplace, sealed_headers: dict, before: dict, timed: dict) -> cache.Observed:
+    told = timed["facts"]
+    # Triton and Inductor use TMPDIR for files they move or delete; only what stays is a finding.
+    left = [
+        path.relative_to(place.root).as_posix()
+        for folder in (place.root / "home", place.tmp)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_relative_to(place.headers)
+    ]
+    return cache.Observed(
+        before=before,
+        after=cache.manifest(place.cache),
+        headers_changed=headers.change_since(place, sealed_headers),
+        counters=told["counters"],
+        graphs=told["graphs_captured"],
+        spawned=told["spawned"],
+        capabilities=told["capabilities"],
+        cache_folder=str(place.cache),
+        foreign=left,
+    )
+
+
+def _row(cell: Cell, row: dict) -> evidence.Row:
+    return evidence.Row(**vars(cell), **row)
+
+
+def _log_section(process: dict) -> str:
+    """A process's torch log under a heading, so that a line of torch.log tells which process wrote it."""
+    log = process["log"]
+    return f"# process {process['name']}\n{log}{'' if log.endswith(chr(10)) or not log else chr(10)}"
+
+
+def _replace_paths(job: Job, place: isolation.Workplace, rows: list[evidence.Row]) -> None:
+    """Take this machine's folders out of everything that will be hashed and published."""
+
+    def clean(text: str) -> str:
+        return isolation.replace_paths(text, place, job.python)
+
+    for number, row in enumerate(rows):
+        if "/" in row.detail:
+            rows[number] = evidence.Row(**{**vars(row), "detail": clean(row.detail)})
+    job.log = clean(job.log)
+    job.lines[:] = [clean(line) for line in job.lines]
+
+
+def publish(job: Job, outcome: Outcome, out: Path, stack: contextlib.ExitStack) -> None:
+    """Write the cell's files into a private folder and move them into place, provenance last."""
+    job.stage = "publishing"
+    private = _private_folder(out, stack)
+    place = Path(outcome.processes[0]["variables"]["TORCHINDUCTOR_CACHE_DIR"]).parent
+    (private / evidence.EVIDENCE).write_text(evidence.rows_to_csv(outcome.rows), encoding="utf-8", newline="\n")
+    (private / evidence.LEDGER).write_text(evidence.json_text(_clean_json(job, outcome.ledger, place)), encoding="utf-8")
+    (private / evidence.TORCH_LOG).write_text(job.log, encoding="utf-8")
+    (private / evidence.RUN_LOG).write_text("\n".join(job.lines) + "\n", encoding="utf-8")
+    for name in (evidence.SEALED_CACHE, evidence.CACHE_MANIFEST):
+        if (place / name).exists():
+            shutil.move(place / name, private / name)
+    evidence.place(private, out, _provenance(job, outcome, place))
+    if job.cell.cache == "warm" and not job.plan.settings["keep_caches"] and job.cold:
+        (job.cold / evidence.SEALED_CACHE).unlink(missing_ok=True)
+
+
+def _private_folder(out: Path, stack: contextlib.ExitStack) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for left in out.parent.glob(f".{out.name}.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    private = out.parent / f".{out.name}.{os.getpid()}"
+    private.mkdir()
+    stack.callback(shutil.rmtree, private, ignore_errors=True)
+    return private
+
+
+def _clean_json(job: Job, value: object, place: Path) -> object:
+    text = isolation.replace_paths(evidence.json_text(value), isolation.Workplace(place), job.python)
+    return json.loads(text)
+
+
+def _provenance(job: Job, outcome: Outcome | None, place: Path) -> dict:
+    modules = job.plan.code(job.cell.experiment)
+    timed = outcome.processes[0]["facts"] if outcome else {}
+    record = {
+        "schema_version": evidence.SCHEMA_VERSION,
+        "run": job.plan.settings.run,
+        "cell": vars(job.cell),
+        "outcome": "measured",
+        "argv": ["python", os.path.relpath(sys.argv[0], PROJECT), *sys.argv[1:]],
+        "exit_status": 0,
+        "started": job.started,
+        "ended": _now(),
+        "duration_s": round(time.perf_counter() - job.clock, 3),
+        "attempt": job.attempt,
+        "code": facts.collect_code_state() | {"digest": digest_of(modules), "modules": modules},
+        "config": job.settings,
+        "fingerprint": job.plan.fingerprint,
+        "environment": {
+            "machine": facts.collect_machine(job.plan.settings["record_identity"]),
+            "packages": facts.collect_packages(),
+            "load": outcome.load if outcome else {},
+            **{key: timed[key] for key in _CHILD_FACTS if key in timed},
+        },
+        "gpu": outcome.gpu_after if outcome else facts.collect_gpus(),
+        "variables": outcome.processes[0]["variables"] if outcome else {},
+        "processes": [
+            {key: process[key] for key in ("name", "argv", "seconds", "exit_status")}
+            for process in (outcome.processes if outcome else [])
+        ],
+        "cache": outcome.cache if outcome else {"verdict": "not-judged", "reasons": []},
+        "files": {},
+    }
+    return _clean_json(job, record, place)
+
+
+_CHILD_FACTS = (
+    "torch",
+    "torch_git",
+    "cuda_runtime",
+    "python",
+    "threads",
+    "interop_threads",
+    "capabilities",
+    "recompile_limit_name",
+    "resolved_config",
+)
+
+
+def _fail(job: Job, error: Exception, arguments: argparse.Namespace) -> int:
+    """Say what failed, record it where asked to, and return the exit status."""
+    expected = isinstance(error, Problem)
+    message = one_line(error if expected else f"{type(error).__name__}: {error}")
+    if not expected:
+        job.lines.extend(traceback.format_exception(error))
+    job.say(f"FAILED {job.cell} while {job.stage}: {message}")
+    if arguments.out is not None and arguments.record_failure:
+        record_failure(job, message, arguments.out, error.code if expected else EXIT_FAILED)
+        return 0
+    print(f"complab: {job.cell}: {message}", file=sys.stderr)
+    return error.code if expected else EXIT_FAILED
+
+
+def record_failure(job: Job, message: str, out: Path, status: int) -> None:
+    """Put a failure record and the logs where the evidence would have been."""
+    place = Path("/nonexistent")
+    with contextlib.ExitStack() as stack:
+        private = _private_folder(out, stack)
+        (private / evidence.RUN_LOG).write_text("\n".join(job.lines) + "\n", encoding="utf-8")
+        if job.log:
+            (private / evidence.TORCH_LOG).write_text(job.log, encoding="utf-8")
+        provenance = _provenance(job, None, place)
+        provenance |= {"outcome": "failed", "exit_status": status, "failure": {"stage": job.stage, "message": message}}
+        evidence.place(private, out, provenance)
+
+
+def _show(job: Job, outcome: Outcome) -> None:
+    """The table of counts and times and, last, the line that says which level failed."""
+    for case, region in outcome.ledger["regions"].items():
+        print(f"\n{region['region']}")
+        for part in ("capture", "stability", "cost", "correctness"):
+            told = "  ".join(f"{key}={_short(value)}" for key, value in region[part].items() if _told(key, value))
+            print(f"  {part:12s} {told}")
+        for level in region["levels"]:
+            print(f"  {level['level']:9s} {level['verdict']:12s} {level['evidence']}")
+        print(f"{case}: {region['sentence']}")
+    reasons = "; ".join(outcome.cache["reasons"])
+    print(f"cache {outcome.cache['verdict']}{': ' + reasons if reasons else ''}")
+    failing = {case: region["sentence"] for case, region in outcome.ledger["regions"].items() if region["first_failing_level"]}
+    closing = "; ".join(f"{case}: {sentence}" for case, sentence in failing.items()) or "no level fails"
+    print(f"{job.cell}: {closing}")
+
+
+def _told(key: str, value: object) -> bool:
+    return key != "reason" and value != "" and not str(value).startswith(ledger.NOT_MEASURED)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+

@@ -1,0 +1,138 @@
+"""What evidence is there for one exhibit, and may it be put side by side?
+
+Every cell the configuration plans is read and verified. A missing, altered or foreign one is refused,
+and so are cells that were measured in different environments, by different code or with different
+settings. A failed cell comes back as failed and an indeterminate one as indeterminate, so that a table
+can say so; neither gives a number.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from complab import evidence
+from complab.config import Settings
+from complab.errors import Unverified
+from complab.evidence import Record, Row
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One evidence row and where it stands: file below the run's folder, line counted from 1."""
+
+    row: Row
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The verified cells of one experiment, all from one environment, code and configuration."""
+
+    run: str
+    experiment: str
+    title: str
+    noise: dict
+    records: tuple[Record, ...]
+
+    @cached_property
+    def failed(self) -> tuple[Record, ...]:
+        """Cells whose measurement failed."""
+        return tuple(record for record in self.records if record.failed)
+
+    @cached_property
+    def indeterminate(self) -> tuple[Record, ...]:
+        """Cells that were measured but could not prove their cache state."""
+        return tuple(record for record in self.records if not record.failed and not record.determinate)
+
+    @cached_property
+    def determinate(self) -> tuple[Record, ...]:
+        """Cells that numbers may come from."""
+        return tuple(record for record in self.records if record.determinate)
+
+    @cached_property
+    def facts(self) -> tuple[Fact, ...]:
+        """Every row of every determinate cell."""
+        return tuple(fact for record in self.determinate for fact in facts_of(record))
+
+    @property
+    def provenance(self) -> dict:
+        """What all cells share: take only fingerprint, config and code from it."""
+        return self.records[0].provenance
+
+    @property
+    def torch(self) -> str:
+        """The torch release, with its build."""
+        return str(self.provenance["fingerprint"]["torch"])
+
+    @property
+    def device(self) -> str:
+        """Device and the name of the processor or GPU it is."""
+        device = self.provenance["config"]["device"]
+        gpus = self.provenance["gpu"]
+        if device == "cuda" and isinstance(gpus, list):
+            return f"{device}, {gpus[0].get('name', 'unnamed GPU')}"
+        return f"{device}, {self.provenance['fingerprint']['cpu']}"
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each evidence table that numbers come from, by its path below the run's folder."""
+        return {
+            f"{record.cell.path}/{evidence.EVIDENCE}": record.provenance["files"][evidence.EVIDENCE]["sha256"]
+            for record in self.records
+            if not record.failed
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """One SHA-256 over the evidence: every cell's path with the hash of its table, in order.
+
+        A failed cell counts with the hash of its failure, so that its notice has a digest of its own.
+        """
+        lines = []
+        for record in sorted(self.records, key=lambda record: record.cell.path):
+            files = record.provenance["files"]
+            told = files.get(evidence.EVIDENCE) if not record.failed else files[evidence.RUN_LOG]
+            lines.append(f"{record.cell.path} {told['sha256']}\n")
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def ledger(self, record: Record) -> dict:
+        """The filled ledgers of a cell by region; the file was verified with the rest of the cell."""
+        return json.loads((record.folder / evidence.LEDGER).read_text(encoding="utf-8"))["regions"]
+
+
+def facts_of(record: Record) -> list[Fact]:
+    """The rows of a cell with their line numbers; the header is line 1."""
+    file = f"{record.cell.path}/{evidence.EVIDENCE}"
+    return [Fact(row, file, line) for line, row in enumerate(record.rows, start=2)]
+
+
+def gather(settings: Settings, experiment: str, results: Path) -> Gathered:
+    """The verified evidence of every planned cell of the experiment below ``results``, the run's folder.
+
+    Raises Unverified, naming the file, for whatever may not enter an exhibit.
+    """
+    records = tuple(
+        evidence.verify(Path(results) / cell.path, settings.run, cell) for cell in settings.cells(experiment)
+    )
+    _refuse_mixed(records, "environments", lambda record: record.provenance["fingerprint"])
+    _refuse_mixed(records, "configurations", lambda record: record.provenance["config"])
+    _refuse_mixed(records, "measuring code", lambda record: record.provenance["code"]["modules"])
+    entry = settings.experiment(experiment)
+    return Gathered(settings.run, experiment, entry["title"], settings["noise"], records)
+
+
+def _refuse_mixed(records: tuple[Record, ...], what: str, told: Callable[[Record], dict]) -> None:
+    first = records[0]
+    for other in records[1:]:
+        if told(other) == told(first):
+            continue
+        old, new = told(first), told(other)
+        key = min(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        raise Unverified(
+            f"{other.folder / evidence.PROVENANCE}: differs from {first.cell} in {what} ('{key}'), "
+            "and one exhibit may not mix them; measure the stale cells again"
+        )
