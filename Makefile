@@ -13,15 +13,15 @@ SNAKEMAKE := $(VENV) snakemake --cores 1
 SETTINGS   = $(strip $(if $(SCALE),scale=$(SCALE)) $(if $(RUN),run=$(RUN)))
 CONFIG     = $(if $(SETTINGS),--config $(SETTINGS))
 
-.PHONY: help evidence exhibits test test-slow lint format install preflight python lock clean
+.PHONY: help evidence exhibits test test-slow lint format install preflight python lock clean clean-evidence
 
 help:  ## this list
-	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "SCALE=quick or SCALE=full, RUN=NAME: which evidence. PYTHON=python3.12: another Python."
 	@echo "LOCK=envs/cpu.txt: another environment. ARGS='...': more arguments for Snakemake or pytest."
 
-evidence: preflight install  ## measure what is missing or stale, then draw the exhibits (SCALE=quick: a short run)
+evidence: preflight install  ## measure what is missing or stale, then draw the exhibits
 	$(SNAKEMAKE) --keep-going --rerun-incomplete $(ARGS) $(CONFIG)
 
 exhibits: install  ## redraw tables and figures from the evidence there is
@@ -71,6 +71,9 @@ lock: python  ## regenerate envs/cpu.txt, envs/cuda.txt and envs/conda.yaml from
 	sed -n -E '/^pip==/d; s/^([a-z][^ ]+==[^ ]+).*/      - \1/p' envs/cpu.txt >> envs/conda.yaml
 	rm -rf .venv-lock
 
-clean:  ## remove what a run made, except committed exhibits: results, current exhibits, environment, caches
-	rm -rf results figures/current figures/current-* .snakemake .venv .venv-lock .pytest_cache .ruff_cache scripts/*.egg-info
+clean:  ## remove environment and caches; evidence stays
+	rm -rf .venv/* .venv-lock .pytest_cache .ruff_cache scripts/*.egg-info
 	find scripts tests envs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-evidence:  ## remove uncommitted evidence and exhibits: hours of measuring at full scale
+	rm -rf results figures/current figures/current-* .snakemake

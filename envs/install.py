@@ -124,7 +124,8 @@ def update(lock: Path, reason: str) -> bool:
     if found.get("environment") != environment:
         shown = os.path.relpath(lock, ROOT)
         say(f"making .venv from {shown} ({reason}), Python {platform.python_version()}")
-        make_environment(lock)
+        clear_environment()
+        install_lock(lock)
     # --no-deps, here and for the lock, takes the lock at its word; `pip check` holds it to it.
     pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     pip("check")
@@ -143,16 +144,17 @@ def read_stamp(stamp: Path) -> dict:
         return {}
 
 
-def make_environment(lock: Path) -> None:
-    # Anew, not patched: what an older lock left would be measured too.
+def clear_environment() -> None:
+    """An empty .venv. Anew, not patched: what an older lock left would be measured too."""
     # By the base interpreter, since the running one may be .venv's own.
     base = getattr(sys, "_base_executable", None) or sys.executable
     made = subprocess.run([base, "-m", "venv", "--clear", VENV], capture_output=True, text=True)
     if made.returncode:
         raise Refusal(f"{base} -m venv {VENV} failed: {complaint(made.stdout + made.stderr)}")
 
-    text = lock.read_text()
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.M))
+
+def install_lock(lock: Path) -> None:
+    pins = dict(re.findall(r"^([\w.-]+)==([^\s,]+)", lock.read_text(), re.M))
     pip("install", "--no-deps", f"pip=={pins['pip']}")
     if "torch" in pins and "triton" not in pins:
         torch, options = cpu_build(f"torch=={pins['torch']}")

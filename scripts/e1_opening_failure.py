@@ -19,7 +19,9 @@ def _model_and_requests(bench):
     settings = bench.settings
     model = workload.build_model(settings["workload"], settings["seed"], bench.device)
     lengths = settings["settings"]["lengths"]
-    requests = workload.build_requests(lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device)
+    requests = workload.build_requests(
+        lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device
+    )
     return model, [(tokens,) for tokens in requests]
 
 

@@ -40,9 +40,15 @@ def subjects(bench):
     settings = bench.settings
     model = workload.build_model(settings["workload"], settings["seed"], bench.device)
     length = settings["workload"]["max_length"] // 2
-    tokens = workload.build_requests([length], settings["workload"]["vocabulary"], settings["seed"], bench.device)
+    tokens = workload.build_requests(
+        [length], settings["workload"]["vocabulary"], settings["seed"], bench.device
+    )
     square = _square(bench)
-    return {"model": (model, (tokens[0],)), "with_break": (with_break, (square,)), "without_break": (without_break, (square,))}
+    return {
+        "model": (model, (tokens[0],)),
+        "with_break": (with_break, (square,)),
+        "without_break": (without_break, (square,)),
+    }
 
 
 @torch.no_grad()

@@ -20,7 +20,9 @@ def timed(bench):
     settings = bench.settings
     model = workload.build_model(settings["workload"], settings["seed"], bench.device)
     lengths = settings["settings"]["lengths"]
-    requests = workload.build_requests(lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device)
+    requests = workload.build_requests(
+        lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device
+    )
     sweep = [(policies.prepare_input(bench.policy, tokens, dimension=1),) for tokens in requests]
     compiled = policies.compile_with(bench.policy, model)
     with bench.capturing("model"):

@@ -76,7 +76,9 @@ STEPS = {"headers": build_headers, "draw": draw, "manifest": write_manifest, "co
 def main() -> int:
     """Run one step; the exit status is 0, or that of the problem, told in one line."""
     flags = argparse.ArgumentParser(prog="python scripts/pipeline.py", description=__doc__.split("\n")[0])
-    flags.add_argument("--config", type=Path, default=config.CONFIG_FILE, help="configuration file (default: config.yaml)")
+    flags.add_argument(
+        "--config", type=Path, default=config.CONFIG_FILE, help="configuration file (default: config.yaml)"
+    )
     flags.add_argument("--overrides", default="{}", help="JSON object laid over the configuration")
     steps = flags.add_subparsers(dest="step", required=True, metavar="STEP")
     for name, step in STEPS.items():

@@ -38,6 +38,7 @@ class Job:
     lines: list[str] = field(default_factory=list)
     log: str = ""
     stage: str = "preparing"
+    place: isolation.Workplace | None = None
 
     @property
     def settings(self) -> dict:
@@ -56,6 +57,10 @@ class Job:
         """Show a line and keep it for run.log."""
         print(line, flush=True)
         self.lines.append(line)
+
+    def clean(self, text: str) -> str:
+        """The text without this machine's folders, as it may be hashed and published."""
+        return isolation.replace_paths(text, self.place, self.python)
 
 
 @dataclass
@@ -101,13 +106,14 @@ def _run(script: Path) -> int:
         _require_writable(arguments.out)
     job.say(_announcement(plan, cell))
     try:
-        with isolation.host_lock(job.say):
-            with contextlib.ExitStack() as stack:
-                if cell.cache == "warm" and job.cold is None:
-                    job.cold = _own_cold_cell(job, stack)
-                outcome = measure(job, stack, keep_cache=arguments.out is not None)
-                if arguments.out is not None:
-                    publish(job, outcome, arguments.out, stack)
+        if cell.cache == "warm" and job.cold is not None:
+            _verified_cold(job)
+        with isolation.host_lock(job.say), contextlib.ExitStack() as stack:
+            if cell.cache == "warm" and job.cold is None:
+                job.cold = _own_cold_cell(job, stack)
+            outcome = measure(job, stack, keep_cache=arguments.out is not None)
+            if arguments.out is not None:
+                publish(job, outcome, arguments.out, stack)
     except (UsageProblem, KeyboardInterrupt):
         raise
     except Exception as error:
@@ -123,26 +129,53 @@ def parser(script: Path) -> argparse.ArgumentParser:
         prog=f"python scripts/{script.name}",
         description=f"{question} Measures one cell in an isolated process and says which level fails first.",
     )
-    flags.add_argument("--policy", required=True, help="policy to measure; config.yaml lists the experiment's")
-    flags.add_argument("--cache", help="cache state: cold, warm (makes its cold cell first) or none; default: the policy's first")
-    flags.add_argument("--replicate", type=int, default=1, help="number of the fresh process, from 1 (default 1)")
-    flags.add_argument("--scale", help="named scale of config.yaml: quick or full (default: as config.yaml says)")
+    flags.add_argument(
+        "--policy", required=True, help="policy to measure; config.yaml lists the experiment's"
+    )
+    flags.add_argument(
+        "--cache",
+        help="cache state: cold, warm (makes its cold cell first) or none; default: the policy's first",
+    )
+    flags.add_argument(
+        "--replicate", type=int, default=1, help="number of the fresh process, from 1 (default 1)"
+    )
+    flags.add_argument(
+        "--scale", help="named scale of config.yaml: quick or full (default: as config.yaml says)"
+    )
     flags.add_argument("--run", help="name of the evidence set (default: current, or current-SCALE)")
-    flags.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to measure (default: as config.yaml says)")
-    flags.add_argument("--python", help="interpreter to measure under; it needs torch only (default: this one)")
-    flags.add_argument("--config", type=Path, default=config.CONFIG_FILE, help="configuration file (default: config.yaml)")
+    flags.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), help="where to measure (default: as config.yaml says)"
+    )
+    flags.add_argument(
+        "--python", help="interpreter to measure under; it needs torch only (default: this one)"
+    )
+    flags.add_argument(
+        "--config", type=Path, default=config.CONFIG_FILE, help="configuration file (default: config.yaml)"
+    )
     flags.add_argument("--overrides", default="{}", help="JSON object laid over the configuration")
-    flags.add_argument("--out", type=Path, help="write the cell's files into this folder (default: print only)")
+    flags.add_argument(
+        "--out", type=Path, help="write the cell's files into this folder (default: print only)"
+    )
     flags.add_argument("--cold", type=Path, help="folder of the cold cell a warm one starts from")
-    flags.add_argument("--attempt", type=int, default=1, help="number of this attempt, for the record (default 1)")
-    flags.add_argument("--expect", help="digest the cell must have; a rule's guard against edits during a run")
-    flags.add_argument("--record-failure", action="store_true", help="with --out: record a failure there and exit 0")
+    flags.add_argument(
+        "--attempt", type=int, default=1, help="number of this attempt, for the record (default 1)"
+    )
+    flags.add_argument(
+        "--expect", help="digest the cell must have; a rule's guard against edits during a run"
+    )
+    flags.add_argument(
+        "--record-failure", action="store_true", help="with --out: record a failure there and exit 0"
+    )
     return flags
 
 
 def _own_cold_cell(warm: Job, stack: contextlib.ExitStack) -> Path:
     """Measure the cold cell of a warm one into a folder that lives as long as ``stack``."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="complab-cold-", dir=warm.plan.settings["scratch"])))
+    folder = Path(
+        stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="complab-cold-", dir=warm.plan.settings["scratch"])
+        )
+    )
     cold = Cell(warm.cell.experiment, warm.cell.policy, "cold", warm.cell.replicate)
     warm.say(f"-- first its cold cell, {cold}")
     job = Job(warm.plan, cold, attempt=1)
@@ -155,7 +188,11 @@ def _own_cold_cell(warm: Job, stack: contextlib.ExitStack) -> Path:
 def _question(script: Path) -> str:
     import ast
 
-    return (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").split("\n\n")[0].replace("\n", " ")
+    return (
+        (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "")
+        .split("\n\n")[0]
+        .replace("\n", " ")
+    )
 
 
 def _settings(arguments: argparse.Namespace) -> config.Settings:
@@ -189,6 +226,7 @@ def _require_supported(plan: Plan, arguments: argparse.Namespace) -> None:
     problems = preflight.missing_tools(plan.device)
     if problems:
         raise EnvironmentProblem(problems[0])
+    isolation.require_scratch(plan.settings["scratch"])
     if arguments.record_failure and arguments.out is None:
         raise UsageProblem("--record-failure: needs --out, the folder to record the failure in")
 
@@ -200,7 +238,9 @@ def _require_writable(out: Path) -> None:
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
-        raise EnvironmentProblem(f"{out.parent}: results cannot be written here ({error.strerror}); give another --out") from error
+        raise EnvironmentProblem(
+            f"{out.parent}: results cannot be written here ({error.strerror}); give another --out"
+        ) from error
 
 
 def _announcement(plan: Plan, cell: Cell) -> str:
@@ -226,10 +266,9 @@ def _announcement(plan: Plan, cell: Cell) -> str:
 
 def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
     """Measure a cell in its own workplace, which lives as long as ``stack``."""
-    job.stage = "preparing"
     load = {"before": facts.collect_load()}
     sealed_headers = headers.require(job.plan, job.say)
-    place = stack.enter_context(isolation.workplace(job.plan.settings["scratch"]))
+    place = job.place = stack.enter_context(isolation.workplace(job.plan.settings["scratch"]))
     headers.link_into(place, sealed_headers)
     sealed = _warm_up_cache(job, place) if job.cell.cache == "warm" else None
     job.stage = "timed"
@@ -238,9 +277,8 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
     load["after"] = facts.collect_load()
     seen = _observe(place, sealed_headers, before, timed)
     verdict, reasons = cache.judge(job.cell.cache, seen, sealed)
-    reasons += _cold_was_proven(job)
-    if job.cell.cache == "warm" and _cold_was_proven(job):
-        verdict = cache.INDETERMINATE
+    if doubts := _cold_was_proven(job):
+        verdict, reasons = cache.INDETERMINATE, [*reasons, *doubts]
     if keep_cache and job.cell.cache == "cold":
         cache.seal(place.cache, place.root / evidence.SEALED_CACHE)
         (place.root / evidence.CACHE_MANIFEST).write_text(evidence.json_text(seen.after), encoding="utf-8")
@@ -259,18 +297,23 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
         "compiler_processes": len(seen.built()) + seen.built_elsewhere(),
         "headers": cache.summary(sealed_headers["files"]) | {"build_s": sealed_headers["build_s"]},
     }
-    _replace_paths(job, place, rows)
     return Outcome(rows, filled, processes, record, facts.collect_gpus(), load)
 
 
-def _warm_up_cache(job: Job, place: isolation.Workplace) -> dict:
-    """Put the cold cell's sealed cache in place; returns its manifest. Raises Unverified if it is not whole."""
+def _verified_cold(job: Job) -> evidence.Record:
+    """The cold cell a warm one starts from; Unverified or Problem if it cannot serve."""
     cold = Cell(job.cell.experiment, job.cell.policy, "cold", job.cell.replicate)
     record = evidence.verify(job.cold, job.plan.settings.run, cold)
     if record.failed:
         raise Problem(f"its cold cell failed: {record.provenance['failure']['message']}")
     if record.provenance["fingerprint"] != job.plan.fingerprint:
         raise Unverified(f"{job.cold}: the cold cell was measured in another environment; measure it again")
+    return record
+
+
+def _warm_up_cache(job: Job, place: isolation.Workplace) -> dict:
+    """Put the cold cell's sealed cache in place; returns its manifest. Unverified if it is not whole."""
+    _verified_cold(job)
     sealed = json.loads((job.cold / evidence.CACHE_MANIFEST).read_text(encoding="utf-8"))
     cache.unpack(job.cold / evidence.SEALED_CACHE, sealed, place.cache)
     return sealed
@@ -289,13 +332,17 @@ def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> d
     try:
         done = isolation.run_process(name, request, place, job.python, environment, job.timeout, job.say)
     except isolation.ProcessFailed as failure:
-        job.log += isolation.replace_paths(failure.log, place, job.python)
+        job.log += failure.log
         raise
     told = job.plan.fingerprint["torch"]
     if done["facts"]["torch"].split("+")[0] != str(told).split("+")[0]:
-        raise Unverified(f"the measured process ran torch {done['facts']['torch']}, but the environment tells of {told}")
+        raise Unverified(
+            f"the measured process ran torch {done['facts']['torch']}, but the environment tells of {told}"
+        )
     if unknown := set(done["facts"]["modules"]) - set(job.plan.code(job.cell.experiment)):
-        raise Unverified(f"the measured process imported {min(unknown)}, which the code digest does not cover")
+        raise Unverified(
+            f"the measured process imported {min(unknown)}, which the code digest does not cover"
+        )
     done["variables"] = environment
     return done
 
@@ -344,32 +391,22 @@ def _log_section(process: dict) -> str:
     return f"# process {process['name']}\n{log}{'' if log.endswith(chr(10)) or not log else chr(10)}"
 
 
-def _replace_paths(job: Job, place: isolation.Workplace, rows: list[evidence.Row]) -> None:
-    """Take this machine's folders out of everything that will be hashed and published."""
-
-    def clean(text: str) -> str:
-        return isolation.replace_paths(text, place, job.python)
-
-    for number, row in enumerate(rows):
-        if "/" in row.detail:
-            rows[number] = evidence.Row(**{**vars(row), "detail": clean(row.detail)})
-    job.log = clean(job.log)
-    job.lines[:] = [clean(line) for line in job.lines]
-
-
 def publish(job: Job, outcome: Outcome, out: Path, stack: contextlib.ExitStack) -> None:
     """Write the cell's files into a private folder and move them into place, provenance last."""
     job.stage = "publishing"
     private = _private_folder(out, stack)
-    place = Path(outcome.processes[0]["variables"]["TORCHINDUCTOR_CACHE_DIR"]).parent
-    (private / evidence.EVIDENCE).write_text(evidence.rows_to_csv(outcome.rows), encoding="utf-8", newline="\n")
-    (private / evidence.LEDGER).write_text(evidence.json_text(_clean_json(job, outcome.ledger, place)), encoding="utf-8")
-    (private / evidence.TORCH_LOG).write_text(job.log, encoding="utf-8")
-    (private / evidence.RUN_LOG).write_text("\n".join(job.lines) + "\n", encoding="utf-8")
+    texts = {
+        evidence.EVIDENCE: evidence.rows_to_csv(outcome.rows),
+        evidence.LEDGER: evidence.json_text(outcome.ledger),
+        evidence.TORCH_LOG: job.log,
+        evidence.RUN_LOG: "\n".join(job.lines) + "\n",
+    }
+    for name, text in texts.items():
+        (private / name).write_text(job.clean(text), encoding="utf-8", newline="\n")
     for name in (evidence.SEALED_CACHE, evidence.CACHE_MANIFEST):
-        if (place / name).exists():
-            shutil.move(place / name, private / name)
-    evidence.place(private, out, _provenance(job, outcome, place))
+        if (job.place.root / name).exists():
+            shutil.move(job.place.root / name, private / name)
+    evidence.place(private, out, _provenance(job, outcome))
     if job.cell.cache == "warm" and not job.plan.settings["keep_caches"] and job.cold:
         (job.cold / evidence.SEALED_CACHE).unlink(missing_ok=True)
 
@@ -384,12 +421,7 @@ def _private_folder(out: Path, stack: contextlib.ExitStack) -> Path:
     return private
 
 
-def _clean_json(job: Job, value: object, place: Path) -> object:
-    text = isolation.replace_paths(evidence.json_text(value), isolation.Workplace(place), job.python)
-    return json.loads(text)
-
-
-def _provenance(job: Job, outcome: Outcome | None, place: Path) -> dict:
+def _provenance(job: Job, outcome: Outcome | None) -> dict:
     modules = job.plan.code(job.cell.experiment)
     timed = outcome.processes[0]["facts"] if outcome else {}
     record = {
@@ -421,7 +453,7 @@ def _provenance(job: Job, outcome: Outcome | None, place: Path) -> dict:
         "cache": outcome.cache if outcome else {"verdict": "not-judged", "reasons": []},
         "files": {},
     }
-    return _clean_json(job, record, place)
+    return json.loads(job.clean(evidence.json_text(record)))
 
 
 _CHILD_FACTS = (
@@ -441,26 +473,28 @@ def _fail(job: Job, error: Exception, arguments: argparse.Namespace) -> int:
     """Say what failed, record it where asked to, and return the exit status."""
     expected = isinstance(error, Problem)
     message = one_line(error if expected else f"{type(error).__name__}: {error}")
+    status = error.code if expected else EXIT_FAILED
     if not expected:
         job.lines.extend(traceback.format_exception(error))
-    job.say(f"FAILED {job.cell} while {job.stage}: {message}")
-    if arguments.out is not None and arguments.record_failure:
-        record_failure(job, message, arguments.out, error.code if expected else EXIT_FAILED)
-        return 0
-    print(f"complab: {job.cell}: {message}", file=sys.stderr)
-    return error.code if expected else EXIT_FAILED
+    print(f"complab: {job.cell} failed while {job.stage}: {message}", file=sys.stderr)
+    if not arguments.record_failure:
+        return status
+    job.lines.append(f"failed while {job.stage}: {message}")
+    record_failure(job, message, arguments.out, status)
+    return 0
 
 
 def record_failure(job: Job, message: str, out: Path, status: int) -> None:
     """Put a failure record and the logs where the evidence would have been."""
-    place = Path("/nonexistent")
     with contextlib.ExitStack() as stack:
         private = _private_folder(out, stack)
-        (private / evidence.RUN_LOG).write_text("\n".join(job.lines) + "\n", encoding="utf-8")
+        texts = {evidence.RUN_LOG: "\n".join(job.lines) + "\n"}
         if job.log:
-            (private / evidence.TORCH_LOG).write_text(job.log, encoding="utf-8")
-        provenance = _provenance(job, None, place)
-        provenance |= {"outcome": "failed", "exit_status": status, "failure": {"stage": job.stage, "message": message}}
+            texts[evidence.TORCH_LOG] = job.log
+        for name, text in texts.items():
+            (private / name).write_text(job.clean(text), encoding="utf-8", newline="\n")
+        failure = {"stage": job.stage, "message": job.clean(message)}
+        provenance = _provenance(job, None) | {"outcome": "failed", "exit_status": status, "failure": failure}
         evidence.place(private, out, provenance)
 
 
@@ -469,14 +503,20 @@ def _show(job: Job, outcome: Outcome) -> None:
     for case, region in outcome.ledger["regions"].items():
         print(f"\n{region['region']}")
         for part in ("capture", "stability", "cost", "correctness"):
-            told = "  ".join(f"{key}={_short(value)}" for key, value in region[part].items() if _told(key, value))
+            told = "  ".join(
+                f"{key}={_short(value)}" for key, value in region[part].items() if _told(key, value)
+            )
             print(f"  {part:12s} {told}")
         for level in region["levels"]:
             print(f"  {level['level']:9s} {level['verdict']:12s} {level['evidence']}")
         print(f"{case}: {region['sentence']}")
     reasons = "; ".join(outcome.cache["reasons"])
     print(f"cache {outcome.cache['verdict']}{': ' + reasons if reasons else ''}")
-    failing = {case: region["sentence"] for case, region in outcome.ledger["regions"].items() if region["first_failing_level"]}
+    failing = {
+        case: region["sentence"]
+        for case, region in outcome.ledger["regions"].items()
+        if region["first_failing_level"]
+    }
     closing = "; ".join(f"{case}: {sentence}" for case, sentence in failing.items()) or "no level fails"
     print(f"{job.cell}: {closing}")
 
@@ -487,4 +527,3 @@ def _told(key: str, value: object) -> bool:
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-

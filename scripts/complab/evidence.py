@@ -4,8 +4,8 @@ A cell's folder holds a tidy table (`evidence.csv`), logs, the ledger and `prove
 placed last and hashes the others. Reading verifies; what does not verify is refused.
 """
 
-import contextlib
 import csv
+import functools
 import hashlib
 import io
 import json
@@ -208,7 +208,9 @@ def read_provenance(folder: Path) -> dict:
     try:
         provenance = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Unverified(f"{path}: missing, so the files beside it are no evidence; measure the cell") from None
+        raise Unverified(
+            f"{path}: missing, so the files beside it are no evidence; measure the cell"
+        ) from None
     except (OSError, ValueError) as error:
         raise Unverified(f"{path}: unreadable ({error}); measure the cell again") from error
     problem = schema_problem(provenance)
@@ -258,9 +260,25 @@ def _verify_file(path: Path, entry: dict) -> None:
         raise Unverified(f"{path}: {what} since it was measured; measure the cell again")
 
 
+def cell_of(folder: Path) -> Cell:
+    """The cell a folder's place says it belongs to; Unverified if the place is none of a cell."""
+    experiment, policy, cache, replicate = Path(folder).parts[-4:]
+    if not replicate.isdecimal():
+        raise Unverified(f"{folder}: not the folder of a cell")
+    return Cell(experiment, policy, cache, int(replicate))
+
+
 def peek(folder: Path) -> dict | None:
     """The provenance of a folder if it can be read at all, unverified: for planning, never for numbers."""
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads((Path(folder) / PROVENANCE).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
-    return None
+    path = Path(folder) / PROVENANCE
+    try:
+        stat = path.stat()
+        return _peeked(path, stat.st_mtime_ns, stat.st_size)
+    except (OSError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _peeked(path: Path, _mtime_ns: int, _size: int) -> dict | None:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else None

@@ -86,7 +86,10 @@ def collect_fingerprint(python: str = sys.executable) -> dict:
     """Facts whose change makes evidence stale, of the given interpreter; torch is not imported."""
     gpus = collect_gpus()
     found = _interpreter_facts(os.path.abspath(python))
-    return {**found, "gpus": gpus if gpus == NO_DEVICE else [f"{gpu.get('name')} {gpu.get('uuid')}" for gpu in gpus]}
+    return {
+        **found,
+        "gpus": gpus if gpus == NO_DEVICE else [f"{gpu.get('name')} {gpu.get('uuid')}" for gpu in gpus],
+    }
 
 
 @functools.cache
@@ -102,7 +105,9 @@ def _interpreter_facts(python: str) -> dict:
         return json.loads(answer.stdout)
     except (subprocess.SubprocessError, ValueError) as error:
         detail = getattr(error, "stderr", "") or str(error)
-        raise EnvironmentProblem(f"python: '{python}' cannot tell its environment: {one_line(detail)}") from error
+        raise EnvironmentProblem(
+            f"python: '{python}' cannot tell its environment: {one_line(detail)}"
+        ) from error
 
 
 def resolve_device(wanted: str, environment: dict) -> str:
@@ -123,7 +128,9 @@ def resolve_device(wanted: str, environment: dict) -> str:
 def require_torch(environment: dict, python: str) -> None:
     """EnvironmentProblem if the interpreter of this fingerprint has no torch."""
     if environment["torch"] is None:
-        raise EnvironmentProblem(f"python: '{python}' has no torch; install the lock or give another interpreter")
+        raise EnvironmentProblem(
+            f"python: '{python}' has no torch; install the lock or give another interpreter"
+        )
 
 
 def collect_load() -> dict:

@@ -52,9 +52,9 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                if isinstance(first.value.value, str):
-                    node.body = node.body[1:]
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                node.body = node.body[1:]
     return tree
 
 
@@ -141,7 +141,7 @@ class Plan:
         return {**digests, "all": digest_of(digests), "attempt": self.attempt(cell)}
 
     def drawn_from(self, experiment: str) -> dict:
-        """What an exhibit is drawn with, beside its evidence: the drawing code, its declaration, its style."""
+        """What an exhibit is drawn with beside its evidence: drawing code, declaration and style."""
         entry = self.settings.experiment(experiment)
         declared = {key: entry.get(key) for key in ("title", "exhibit", "policies", "replicates")}
         style = hashlib.sha256((PROJECT / "figures" / "complab.mplstyle").read_bytes()).hexdigest()
@@ -193,7 +193,9 @@ class Plan:
         reasons = [
             *_differences("environment", record.get("fingerprint"), self.fingerprint),
             *_differences("config", record.get("config"), self.config(cell.experiment)),
-            *_differences("code", record.get("code", {}).get("modules"), self.code(cell.experiment), hide=True),
+            *_differences(
+                "code", record.get("code", {}).get("modules"), self.code(cell.experiment), hide=True
+            ),
         ]
         damage = self._damage(cell, record)
         return "; ".join([*reasons, *([damage] if damage else [])])

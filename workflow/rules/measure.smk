@@ -55,8 +55,10 @@ for name in experiments:
             "../../envs/conda.yaml"
         # All of them: no other job may run beside a timed one.
         threads: workflow.cores
-        # A warm cell follows its cold one at once, so that both see the same machine.
-        priority: lambda wildcards: 90 if wildcards.cache == "warm" else 50
+        # Replicate by replicate, so that drift falls on all policies alike; a warm cell follows its
+        # cold one at once, so that both see the same machine.
+        priority:
+            lambda wildcards: 90 if wildcards.cache == "warm" else 80 - int(wildcards.replicate)
         shell:
             r"""
             {PYTHON:q} scripts/{rule}.py \

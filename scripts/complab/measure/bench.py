@@ -32,12 +32,28 @@ class Bench:
         self._wrong: dict[str, str] = {}
 
     def record(
-        self, metric: str, value: float, unit: str, *, case: str = "", call: int | None = None, detail: str = ""
+        self,
+        metric: str,
+        value: float,
+        unit: str,
+        *,
+        case: str = "",
+        call: int | None = None,
+        detail: str = "",
     ) -> None:
         """Add one row. ``value`` must be finite, in SI units; text belongs in ``detail``."""
         if not math.isfinite(value):
-            raise ValueError(f"{metric} of case '{case}' is {value}: a value that is no number is not recorded")
-        row = {"case": case, "call": call, "metric": metric, "value": float(value), "unit": unit, "detail": detail}
+            raise ValueError(
+                f"{metric} of case '{case}' is {value}: a value that is no number is not recorded"
+            )
+        row = {
+            "case": case,
+            "call": call,
+            "metric": metric,
+            "value": float(value),
+            "unit": unit,
+            "detail": detail,
+        }
         self.rows.append(row)
 
     def say(self, text: str) -> None:
@@ -54,7 +70,7 @@ class Bench:
         return self._log.tell()
 
     def agree(self, case: str, expected, actual, call: int | None = None) -> bool:
-        """Record how far the compiled output is from eager; a wrong output keeps the case from being timed."""
+        """Record how far a compiled output is from eager; a wrong one keeps its case from being timed."""
         found = compare.agreement(expected, actual, self.settings["tolerance"])
         self.record("within_tolerance", found.within, "1", case=case, call=call)
         self.record("bitwise_equal", found.bitwise, "1", case=case, call=call)
@@ -70,13 +86,17 @@ class Bench:
         position, graphs, frames = self.log_position, dynamo.graphs_captured(), dynamo.frame_counts()
         yield
         told = self.log_since(position)
-        tried, compiled = (after - before for after, before in zip(dynamo.frame_counts(), frames, strict=True))
+        tried, compiled = (
+            after - before for after, before in zip(dynamo.frame_counts(), frames, strict=True)
+        )
         self.record("frames_tried", tried, "frames", case=case)
         self.record("frames_compiled", compiled, "frames", case=case)
         self.record("graphs_captured", dynamo.graphs_captured() - graphs, "graphs", case=case)
         # By place: one break may be logged several times, how often differs by release.
         places = {(item.file, item.lineno): item for item in reversed(told.breaks)}
-        breaks = "; ".join(f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in places.values())
+        breaks = "; ".join(
+            f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in places.values()
+        )
         self.record("log_breaks", len(places), "breaks", case=case, detail=breaks)
         self.record("log_break_messages", len(told.breaks), "messages", case=case)
         self.record("log_recompiles", len(told.recompiles), "recompiles", case=case)
@@ -114,11 +134,20 @@ class Bench:
             self.record("recompiles", 1, "recompiles", case=case, call=index, detail=failed)
         for item in told.limits:
             self.record(
-                "limit_hit", 1, "hits", case=case, call=index, detail=f"{item.setting} ({item.limit}): {item.last_reason}"
+                "limit_hit",
+                1,
+                "hits",
+                case=case,
+                call=index,
+                detail=f"{item.setting} ({item.limit}): {item.last_reason}",
             )
 
     def steady(
-        self, case: str, eager: Callable[[], object], compiled: Callable[[], object] | None, calls_per_pass: int
+        self,
+        case: str,
+        eager: Callable[[], object],
+        compiled: Callable[[], object] | None,
+        calls_per_pass: int,
     ) -> None:
         """Record seconds per call of eager, compiled and eager once more, interleaved by round.
 
@@ -156,7 +185,9 @@ class Bench:
     def explain(self, case: str, function: Callable, arguments: tuple) -> None:
         """Record what explain says of one call."""
         told = capture.explain_summary(function, *arguments)
-        breaks = "; ".join(f"{place} | {reason}" for place, reason in zip(told.places, told.reasons, strict=True))
+        breaks = "; ".join(
+            f"{place} | {reason}" for place, reason in zip(told.places, told.reasons, strict=True)
+        )
         self.record("explain_graphs", told.graphs, "graphs", case=case)
         self.record("explain_breaks", told.breaks, "breaks", case=case, detail=breaks)
 

@@ -89,13 +89,17 @@ def unpack(tar: Path, expected: dict[str, dict], folder: Path) -> None:
         with tarfile.open(tar, "r:") as archive:
             for member in archive:
                 if not member.isfile() or member.name in found:
-                    raise Unverified(f"{tar}: member '{member.name}' is not a plain file; measure the cold cell again")
+                    raise Unverified(
+                        f"{tar}: member '{member.name}' is not a plain file; measure the cold cell again"
+                    )
                 digest = hashlib.file_digest(archive.extractfile(member), "sha256").hexdigest()
                 found[member.name] = {"sha256": digest, "bytes": member.size}
     except FileNotFoundError:
         raise Unverified(f"{tar}: the sealed cache is missing; measure the cold cell again") from None
     except (tarfile.TarError, OSError, EOFError, AttributeError) as error:
-        raise Unverified(f"{tar}: the sealed cache is damaged ({one_line(error)}); measure the cold cell again") from error
+        raise Unverified(
+            f"{tar}: the sealed cache is damaged ({one_line(error)}); measure the cold cell again"
+        ) from error
     difference = first_difference(expected, found)
     if difference:
         raise Unverified(f"{tar}: in the sealed cache {difference}; measure the cold cell again")
@@ -126,6 +130,13 @@ class Observed:
     def count(self, category: str, key: str) -> int:
         """A counter's value, 0 if it was never raised."""
         return self.counters.get(category, {}).get(key, 0)
+
+    def restarted(self) -> int:
+        """Graphs AOTAutograd began and did not finish, because Dynamo restarted its analysis of the frame.
+
+        Such an attempt has looked its graph up and missed, and saves nothing, cold or warm.
+        """
+        return max(0, self.count("aot_autograd", "total") - self.count("aot_autograd", "ok"))
 
     def built(self) -> set[str]:
         """Paths below the cache folder that compiler processes were told to write."""
@@ -179,7 +190,11 @@ def judge(declared: str, seen: Observed, sealed: dict[str, dict] | None = None) 
     """
     if declared == "none":
         used = seen.graphs or seen.after
-        return (INDETERMINATE, ["something was compiled in a cell without a cache"]) if used else (NOT_APPLICABLE, [])
+        return (
+            (INDETERMINATE, ["something was compiled in a cell without a cache"])
+            if used
+            else (NOT_APPLICABLE, [])
+        )
     objections = _common_objections(seen)
     objections += _cold_objections(seen) if declared == "cold" else _warm_objections(seen, sealed)
     if objections:
@@ -189,8 +204,9 @@ def judge(declared: str, seen: Observed, sealed: dict[str, dict] | None = None) 
 
 def _support(declared: str, seen: Observed) -> str:
     hits, misses = seen.count("inductor", "fxgraph_cache_hit"), seen.count("inductor", "fxgraph_cache_miss")
+    restarts = f", {seen.restarted()} restarted" if seen.restarted() else ""
     return (
-        f"{declared}: {seen.graphs} graphs, FX cache {hits} hits {misses} misses, "
+        f"{declared}: {seen.graphs} graphs{restarts}, FX cache {hits} hits {misses} misses, "
         f"{len(seen.before)} files before, {len(seen.after)} after, {len(seen.built())} binaries built"
     )
 
@@ -216,25 +232,14 @@ def _common_objections(seen: Observed) -> list[str]:
     return objections
 
 
-def _lookups(seen: Observed) -> list[tuple[str, int, int, int]]:
-    """Name, hits, misses and saved of each cache this release counts; saved is -1 where not counted."""
-    told = [
-        (
-            "FX graph",
-            seen.count("inductor", "fxgraph_cache_hit"),
-            seen.count("inductor", "fxgraph_cache_miss"),
-            -1,
-        )
-    ]
+def _lookups(seen: Observed) -> list[tuple[str, int, int]]:
+    """Name, hits and misses of each cache this release counts; lookups of restarted attempts left out."""
+    hits, misses = seen.count("inductor", "fxgraph_cache_hit"), seen.count("inductor", "fxgraph_cache_miss")
+    told = [("FX graph", hits, misses)]
     if seen.capabilities.get("aot_autograd_cache"):
-        told.append(
-            (
-                "AOTAutograd",
-                seen.count("aot_autograd", "autograd_cache_hit"),
-                seen.count("aot_autograd", "autograd_cache_miss"),
-                seen.count("aot_autograd", "autograd_cache_saved"),
-            )
-        )
+        hits = seen.count("aot_autograd", "autograd_cache_hit")
+        misses = seen.count("aot_autograd", "autograd_cache_miss") - seen.restarted()
+        told.append(("AOTAutograd", hits, misses))
     return told
 
 
@@ -242,12 +247,13 @@ def _cold_objections(seen: Observed) -> list[str]:
     objections = []
     if seen.before:
         objections.append(f"the cache folder held {len(seen.before)} files before the process started")
-    for name, hits, misses, saved in _lookups(seen):
-        if misses == 0:
+    for name, hits, misses in _lookups(seen):
+        if misses <= 0:
             objections.append(f"the {name} cache counts no miss")
         if hits + misses < seen.graphs:
             objections.append(f"the {name} cache counts {hits + misses} lookups for {seen.graphs} graphs")
-        if saved not in (-1, misses):
+        saved = seen.count("aot_autograd", "autograd_cache_saved")
+        if name == "AOTAutograd" and saved != misses:
             objections.append(f"the {name} cache saved {saved} entries for {misses} misses")
     unexplained = seen.new_binaries() - seen.built()
     if len(unexplained) > seen.built_elsewhere():
@@ -270,7 +276,7 @@ def _warm_objections(seen: Observed, sealed: dict[str, dict] | None) -> list[str
         objections.append(f"before the start the cache was not the sealed one: {difference}")
     if difference := first_difference(seen.before, seen.after):
         objections.append(f"the cache changed: {difference}")
-    for name, hits, misses, _ in _lookups(seen):
+    for name, hits, misses in _lookups(seen):
         if misses:
             objections.append(f"the {name} cache counts {misses} misses")
         if hits < seen.graphs:

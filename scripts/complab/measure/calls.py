@@ -57,7 +57,9 @@ class CallWatcher:
         self._function = type(subject).forward if self._module is not None else subject
         self._signature = inspect.signature(self._function)
         if dynamo.cache_entries(self._function.__code__) is None:
-            raise RuntimeError(f"torch {torch.__version__} does not tell its cache entries: calls cannot be classified")
+            raise RuntimeError(
+                f"torch {torch.__version__} does not tell its cache entries: calls cannot be classified"
+            )
 
     def before(self) -> State:
         """State to hand to `after`."""

@@ -23,8 +23,10 @@ def _note_spawned(event: str, arguments: tuple) -> None:
 sys.addaudithook(_note_spawned)
 
 import contextlib  # noqa: E402
+import ctypes  # noqa: E402
 import importlib  # noqa: E402
 import json  # noqa: E402
+import signal  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -33,6 +35,7 @@ LOG_CATEGORIES = {"graph_breaks": True, "recompiles": True}
 
 def main(request_file: str) -> None:
     """Run the process a request describes and write what it found beside the request."""
+    _die_with_parent()
     folder = Path(request_file).parent
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     import_seconds, torch = _import_torch()
@@ -56,6 +59,12 @@ def main(request_file: str) -> None:
         _record_compilations(bench, dynamo)
     (folder / "rows.jsonl").write_text(bench.rows_text(), encoding="utf-8")
     (folder / "facts.json").write_text(json.dumps(_facts(torch, dynamo, limit_name)), encoding="utf-8")
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies: no orphan may go on measuring."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def _import_torch():
@@ -102,6 +111,8 @@ def _record_compilations(bench, dynamo) -> None:
             if isinstance(metric.get(field), int | float):
                 told = f"{metric.get('co_name', '')} [{metric.get('compile_id', '')}]"
                 bench.record(name, metric[field], "s", case="process", call=index, detail=told)
+        for reason in metric.get("restart_reasons") or []:
+            bench.record("restarts", 1, "restarts", case="process", call=index, detail=str(reason))
 
 
 def _facts(torch, dynamo, limit_name: str) -> dict:

@@ -15,7 +15,7 @@ class Agreement:
 
 
 def agreement(expected, actual, tolerance: dict) -> Agreement:
-    """Compare tensors of equal shape; |actual - expected| <= atol + rtol * |expected| must hold everywhere."""
+    """Compare two tensors; |actual - expected| <= atol + rtol * |expected| must hold everywhere."""
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return Agreement(float("nan"), False, False)
     difference = (actual - expected).abs().max().item()

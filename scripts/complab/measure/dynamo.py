@@ -30,6 +30,7 @@ METRIC_FIELDS = (
     "fail_type",
     "fail_reason",
     "recompile_reason",
+    "restart_reasons",
 )
 
 
@@ -38,8 +39,8 @@ def capabilities() -> dict[str, bool]:
     inductor = _inductor_config()
     functorch = _functorch_config()
     return {
-        "recompile_limit_name": hasattr(_dynamo.config, "recompile_limit"),
-        "frame_counters": "frames" in _utils.counters or isinstance(_utils.counters, dict),
+        "recompile_limit": hasattr(_dynamo.config, "recompile_limit"),
+        "counters": hasattr(_utils, "counters"),
         "cache_entries": _cache_entry_list is not None,
         "compilation_metrics": hasattr(_utils, "get_compilation_metrics"),
         "explain": hasattr(_dynamo, "explain"),
@@ -138,7 +139,11 @@ def compilation_metrics() -> list[dict] | None:
     if not hasattr(_utils, "get_compilation_metrics"):
         return None
     return [
-        {name: _plain(getattr(metric, name, None)) for name in METRIC_FIELDS if getattr(metric, name, None) is not None}
+        {
+            name: _plain(getattr(metric, name, None))
+            for name in METRIC_FIELDS
+            if getattr(metric, name, None) is not None
+        }
         for metric in _utils.get_compilation_metrics()
     ]
 

@@ -55,7 +55,9 @@ def _build(folder: Path, plan: Plan, say) -> None:
     with isolation.workplace(settings["scratch"]) as place:
         environment = isolation.child_environment(place, settings["threads"])
         request = {"cell": cell, "config": {**needed, "device": plan.device}}
-        done = isolation.run_process("timed", request, place, python, environment, settings["cell_timeout"], say)
+        done = isolation.run_process(
+            "timed", request, place, python, environment, settings["cell_timeout"], say
+        )
         for path in sorted(place.headers.iterdir()) if place.headers.exists() else []:
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
@@ -72,7 +74,8 @@ def link_into(place: isolation.Workplace, sealed: dict) -> None:
     difference = cache.first_difference(sealed["files"], _sealed_now(sealed["folder"]))
     if difference:
         raise Unverified(
-            f"{sealed['folder']}: of the sealed precompiled headers {difference}; remove the folder to build them again"
+            f"{sealed['folder']}: of the sealed precompiled headers {difference}; "
+            "remove the folder to build them again"
         )
     place.headers.mkdir(parents=True)
     for name in sealed["files"]:

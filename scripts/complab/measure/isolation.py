@@ -46,23 +46,28 @@ class Workplace:
         return self.root / "out"
 
 
-@contextlib.contextmanager
-def workplace(scratch: str):
-    """A fresh private workplace below ``scratch``, removed afterwards.
-
-    Raises EnvironmentProblem if scratch cannot be written or has a space in its path.
-    """
-    if " " in os.path.realpath(scratch):
+def require_scratch(scratch: str) -> None:
+    """EnvironmentProblem if private folders cannot lie below ``scratch``: unwritable, or a space in it."""
+    real = os.path.realpath(scratch)
+    if " " in real:
         raise EnvironmentProblem(
-            f"scratch: '{os.path.realpath(scratch)}' has a space, which C++ compilers called by Inductor "
-            "do not survive; set scratch in config.yaml to a path without spaces"
+            f"scratch: '{real}' has a space, which C++ compilers called by Inductor do not survive; "
+            "set scratch in config.yaml to a path without spaces"
         )
     try:
-        root = Path(tempfile.mkdtemp(prefix="complab-", dir=scratch))
+        os.rmdir(tempfile.mkdtemp(prefix="complab-", dir=scratch))
     except OSError as error:
         raise EnvironmentProblem(
-            f"scratch: '{scratch}' cannot be written ({error.strerror}); set scratch in config.yaml to a writable folder"
+            f"scratch: '{scratch}' cannot be written ({error.strerror}); "
+            "set scratch in config.yaml to a writable folder"
         ) from error
+
+
+@contextlib.contextmanager
+def workplace(scratch: str):
+    """A fresh private workplace below ``scratch``, removed afterwards; see `require_scratch`."""
+    require_scratch(scratch)
+    root = Path(tempfile.mkdtemp(prefix="complab-", dir=scratch))
     place = Workplace(root)
     try:
         for folder in (place.cache, place.tmp, place.out, root / "home"):
@@ -116,7 +121,9 @@ def child_environment(place: Workplace, threads: int, cache: Path | None = None)
     return environment
 
 
-def run_process(name: str, request: dict, place: Workplace, python: str, environment: dict, timeout: int, say) -> dict:
+def run_process(
+    name: str, request: dict, place: Workplace, python: str, environment: dict, timeout: int, say
+) -> dict:
     """Run one named process of a cell and return what it found: rows, torch log, facts.
 
     ``say`` is called with each line the process prints. The process leads its own group, which is
@@ -139,9 +146,19 @@ def run_process(name: str, request: dict, place: Workplace, python: str, environ
         raise ProcessFailed(f"process '{name}' {how}: {one_line(last, 300) or 'no output'}", status, log)
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     if os.path.realpath(facts["temporary_folder"]) != os.path.realpath(place.tmp):
-        raise EnvironmentProblem(f"process '{name}' used {facts['temporary_folder']} instead of its private TMPDIR")
+        raise EnvironmentProblem(
+            f"process '{name}' used {facts['temporary_folder']} instead of its private TMPDIR"
+        )
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {"name": name, "argv": argv, "seconds": seconds, "rows": rows, "facts": facts, "log": log, "exit_status": 0}
+    return {
+        "name": name,
+        "argv": argv,
+        "seconds": seconds,
+        "rows": rows,
+        "facts": facts,
+        "log": log,
+        "exit_status": 0,
+    }
 
 
 class ProcessFailed(Problem):
@@ -201,17 +218,30 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+LOCK = Path("/tmp/complab-measuring.lock")
+
+
+def _open_lock() -> int:
+    """The lock file of this machine, the same for every user and checkout, whatever TMPDIR says."""
+    for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
+        try:
+            descriptor = os.open(LOCK, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            reason = error.strerror
+            continue
+        if flags & os.O_CREAT:
+            os.fchmod(descriptor, 0o666)
+        return descriptor
+    raise EnvironmentProblem(f"{LOCK}: the measuring lock cannot be opened ({reason}); remove the file")
+
+
 @contextlib.contextmanager
 def host_lock(say):
     """Hold this machine's measuring lock: one timed cell at a time, whatever starts it.
 
     Waits for another holder and says so. The lock goes with the process that holds it.
     """
-    path = Path(tempfile.gettempdir()) / "complab-measuring.lock"
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise EnvironmentProblem(f"{path}: the measuring lock cannot be opened ({error.strerror}); remove the file") from error
+    descriptor = _open_lock()
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -219,8 +249,9 @@ def host_lock(say):
             holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "another process"
             say(f"waiting: process {holder} is measuring on this machine")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # Another user's lock file: it locks, but cannot be signed.
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -228,15 +259,16 @@ def host_lock(say):
 
 def prime(python: str) -> None:
     """Import torch once, untimed, in a throw-away process, so that its bytecode and pages are there."""
-    subprocess.run([python, "-c", "import torch"], capture_output=True, check=False, env={**os.environ}, timeout=600)
+    subprocess.run(
+        [python, "-c", "import torch"], capture_output=True, check=False, env={**os.environ}, timeout=600
+    )
 
 
-def replace_paths(text: str, place: Workplace, python: str) -> str:
+def replace_paths(text: str, place: Workplace | None, python: str) -> str:
     """The text with this machine's folders replaced by $TMP, $PROJECT, $PYTHON and $HOME."""
     interpreter = str(Path(python).absolute().parent.parent)
-    names = [
-        (str(place.root), "$TMP"),
-        (os.path.realpath(place.root), "$TMP"),
+    names = [(str(place.root), "$TMP"), (os.path.realpath(place.root), "$TMP")] if place else []
+    names += [
         (str(PROJECT), "$PROJECT"),
         (interpreter, "$PYTHON"),
         (sys.prefix, "$PYTHON"),
@@ -246,7 +278,10 @@ def replace_paths(text: str, place: Workplace, python: str) -> str:
         if path not in ("/", ""):
             text = text.replace(path, name)
     # Torch prints some paths without the part they share with its own, cut in the middle of a name.
-    for path, below, name in ((str(PROJECT), "/scripts/", "$PROJECT"), (interpreter, "/lib/python", "$PYTHON")):
+    for path, below, name in (
+        (str(PROJECT), "/scripts/", "$PROJECT"),
+        (interpreter, "/lib/python", "$PYTHON"),
+    ):
         ends = "|".join(re.escape(path[start:] + below) for start in range(1, len(path)))
         text = re.sub(rf"(?<![\w$/.~-])(?:{ends})", name + below, text)
     return text

@@ -8,7 +8,7 @@ rest are not judged.
 from collections import Counter
 from dataclasses import replace
 
-from complab import torchlog
+from complab import guards
 from complab.evidence import Row
 
 LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
@@ -138,17 +138,17 @@ def _judge_captured(facts: Facts) -> tuple[str, str]:
     return PASS, f"one graph per variant, no break ({seen})"
 
 
-def _failed_assumptions(facts: Facts) -> list[tuple[int | None, torchlog.Assumption]]:
+def _failed_assumptions(facts: Facts) -> list[tuple[int | None, guards.Assumption]]:
     """The first failing guard of each recompile, with its call."""
     failed = []
     for row in facts.rows("recompiles"):
         # "0/1: reason | 0/0: reason": the newest variant's reason stands first.
         text = row.detail.split(" | ")[0].split(": ", 1)[-1]
-        failed.append((row.call, torchlog.classify_guard(text)))
+        failed.append((row.call, guards.classify_guard(text)))
     return failed
 
 
-def _without_values(assumption: torchlog.Assumption) -> str:
+def _without_values(assumption: guards.Assumption) -> str:
     """The assumption as one text for all its values: the same axis moving again is the same assumption."""
     return replace(assumption, expected=None, actual=None).describe()
 
@@ -204,7 +204,9 @@ def _assumptions(facts: Facts) -> dict:
 
 def _stability(facts: Facts, limit: int) -> dict:
     lengths = facts.values("sequence_length")
-    stability = {fate: facts.total(fate) for fate in FATES} if lengths else {fate: NOT_MEASURED for fate in FATES}
+    stability = (
+        {fate: facts.total(fate) for fate in FATES} if lengths else {fate: NOT_MEASURED for fate in FATES}
+    )
     return stability | {
         "calls": len(facts.values("within_tolerance")),
         "distinct_inputs": len(set(lengths)) if lengths else NOT_MEASURED,

@@ -28,7 +28,7 @@ class PeakMemory:
             Path("/proc/self/clear_refs").write_text("5")
             self._start = _status("VmRSS")
         except OSError as error:
-            self.why = f"not measured: the kernel does not let this process clear its high-water mark ({error.strerror})"
+            self.why = f"not measured: the kernel keeps this process's high-water mark ({error.strerror})"
         return self
 
     def __exit__(self, *_):

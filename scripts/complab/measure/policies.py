@@ -22,7 +22,9 @@ def compile_with(policy: str, subject):
         return None
     if policy not in SHAPE_POLICIES:
         known = ", ".join(["eager", *SHAPE_POLICIES])
-        raise UsageProblem(f"policy '{policy}' is no shape policy; scripts/complab/measure/policies.py has {known}")
+        raise UsageProblem(
+            f"policy '{policy}' is no shape policy; scripts/complab/measure/policies.py has {known}"
+        )
     return torch.compile(subject, **SHAPE_POLICIES[policy])
 
 

@@ -54,9 +54,14 @@ class Gathered:
         return tuple(record for record in self.records if record.determinate)
 
     @cached_property
-    def facts(self) -> tuple[Fact, ...]:
-        """Every row of every determinate cell."""
-        return tuple(fact for record in self.determinate for fact in facts_of(record))
+    def facts(self) -> dict[str, dict[str, list[Fact]]]:
+        """The rows of every determinate cell, by the cell's path and by metric."""
+        found: dict[str, dict[str, list[Fact]]] = {}
+        for record in self.determinate:
+            by_metric = found.setdefault(record.cell.path, {})
+            for fact in facts_of(record):
+                by_metric.setdefault(fact.row.metric, []).append(fact)
+        return found
 
     @property
     def provenance(self) -> dict:

@@ -39,7 +39,7 @@ class Number:
 
     ``value``, ``low``, ``high`` and ``samples`` (one per process, in order of the cells) are in ``unit``
     and unrounded. ``value`` is None where there is no number to tell; ``head`` then says why. ``flags``
-    are remarks for the reader. ``ledgers`` names ledger files that were read besides the rows.
+    are remarks for the reader, each a rule and how it was broken. ``ledgers`` names ledger files that were read besides the rows.
     """
 
     ask: Ask
@@ -50,7 +50,7 @@ class Number:
     high: float | None = None
     facts: tuple[Fact, ...] = ()
     samples: tuple[float, ...] = ()
-    flags: tuple[str, ...] = ()
+    flags: tuple[tuple[str, str], ...] = ()
     ledgers: tuple[str, ...] = ()
     estimator: str = ""
     because: tuple[str, ...] = ()

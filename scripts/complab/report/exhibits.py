@@ -1,0 +1,68 @@
+"""What does one experiment look like on paper? Draws every file of its exhibit, or none.
+
+A pure function of verified evidence and the exhibit's declaration: drawn again from the same evidence,
+each file is the same to the byte.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from complab import evidence
+from complab.config import Settings
+from complab.report import figures, gather, lineage, names, tables
+
+
+def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> list[Path]:
+    """Write the experiment's tables, figure and lineage into ``exhibits``, from the evidence in ``results``.
+
+    Both are a run's folder: ``results/{run}`` and ``figures/{run}``. Returns the files. Raises
+    Unverified, and writes nothing, if the evidence does not verify.
+    """
+    wanted = names.outputs(settings, experiment)
+    if not wanted:
+        return []
+    gathered = gather.gather(settings, experiment, Path(results))
+    exhibit = settings.experiment(experiment)["exhibit"]
+    built = {name: tables.build(gathered, settings, name) for name in exhibit["tables"]}
+    files: dict[str, str | bytes] = {}
+    for table in built.values():
+        files |= tables.write(gathered, table)
+    marks = {}
+    if "figure" in exhibit:
+        marks, pictures = figures.draw(gathered, settings)
+        files |= pictures
+    cells = {name: table.cells for name, table in built.items()}
+    files[f"{experiment}.lineage.json"] = lineage.document(gathered, cells, marks)
+    assert sorted(files) == sorted(wanted), (sorted(files), sorted(wanted))
+    return _place(files, Path(exhibits))
+
+
+def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
+    """Write all files beside their place first and move them in only when all are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    private = folder / f".drawing.{os.getpid()}"
+    shutil.rmtree(private, ignore_errors=True)
+    private.mkdir()
+    try:
+        for name, content in files.items():
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            (private / name).write_bytes(data)
+        for name in files:
+            os.replace(private / name, folder / name)
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+    return [folder / name for name in files]
+
+
+def write_manifest(folder: Path) -> Path:
+    """Hash every exhibit file in ``folder`` into its manifest, so that a later change shows."""
+    folder = Path(folder)
+    files = {
+        path.relative_to(folder).as_posix(): evidence.file_entry(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != names.MANIFEST and not path.name.startswith(".")
+    }
+    manifest = folder / names.MANIFEST
+    evidence.write_atomically(manifest, evidence.json_text({"files": files}))
+    return manifest

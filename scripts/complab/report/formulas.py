@@ -1,0 +1,365 @@
+"""How does a printed number follow from evidence rows?
+
+A closed set of formulas. Each is a pure function of the rows it is given, so that the rows and the
+`Ask` named in a lineage file are enough to compute the number again, by anyone.
+"""
+
+import statistics as stats
+from collections.abc import Callable, Iterable, Sequence
+
+from complab.errors import Unverified, UsageProblem
+from complab.report import statistics
+from complab.report.gather import Fact
+from complab.report.number import FACTORS, NOT_MEASURED, Ask, Number, absent, rounded
+
+# What can happen to a call, in the order in which legends name it. Exactly one is recorded per classified
+# call, so that the absence of one is told by the presence of another.
+FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_frames")
+CONTROL, EAGER = "steady_control", "steady_eager"
+EVERYTHING = None
+LAST_LEVEL = "WORTH IT"
+DIFFER = "processes do not agree"
+
+
+class Process:
+    """The rows that one measured process contributes."""
+
+    def __init__(self, facts: list[Fact]):
+        self.facts = facts
+
+    def rows(self, name: str) -> list[Fact]:
+        """Rows of a metric, which may bear its case."""
+        case, _, metric = name.rpartition(".")
+        return [fact for fact in self.facts if fact.row.metric == metric and case in ("", fact.row.case)]
+
+    def values(self, name: str) -> list[float]:
+        """Values of a metric in the order recorded."""
+        return [fact.row.value for fact in self.rows(name)]
+
+    def by_call(self, name: str) -> dict[int | None, float]:
+        """Values of a metric by call; Unverified if a call has two."""
+        found: dict[int | None, float] = {}
+        for fact in self.rows(name):
+            if fact.row.call in found:
+                raise Unverified(f"{fact.file}: line {fact.line} is a second {name} of call {fact.row.call}")
+            found[fact.row.call] = fact.row.value
+        return found
+
+
+def evaluate(ask: Ask, facts: Iterable[Fact], noise: dict, ledgers: dict[str, dict] | None = None) -> Number:
+    """The number that ``ask`` finds in the facts, all of them from determinate cells.
+
+    ``noise`` holds the thresholds of the configuration, ``ledgers`` one region's ledger by the path of
+    the file it stands in. A metric that was not recorded, or not by every process, is not measured.
+    """
+    wanted = reads(ask)
+    used = [fact for fact in facts if wanted is EVERYTHING or fact.row.metric in wanted]
+    groups: dict[str, list[Fact]] = {}
+    for fact in used:
+        groups.setdefault(fact.file, []).append(fact)
+    processes = [Process(group) for group in groups.values()]
+    lacking = [file for file, group in groups.items() if not _complete(ask, Process(group))]
+    if not used or lacking:
+        return absent(ask, NOT_MEASURED, tuple(f"not in {file}" for file in lacking))
+    if ask.formula in _LEDGER_FORMULAS:
+        return _LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
+    _check_unit(ask, used)
+    return _FORMULAS[ask.formula](ask, processes, noise)
+
+
+def reads(ask: Ask) -> set[str] | None:
+    """Names of the metrics the formula reads, or EVERYTHING for the whole of a case."""
+    if ask.formula in _LEDGER_FORMULAS:
+        return EVERYTHING
+    names = {_metric(name) for name in _required(ask)}
+    if ask.formula == "fate" or names & set(FATES):
+        names |= set(FATES)
+    if ask.formula in ("total", "total ratio"):
+        names.add("sequence_length")
+    if ask.formula == "maximum" and "max_abs_diff" in names:
+        names.add("within_tolerance")
+    return names
+
+
+def _metric(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _required(ask: Ask) -> list[str]:
+    """Metrics that a process must have, or it has nothing to say."""
+    names = [*ask.of, *([ask.to] if ask.to else [])]
+    if ask.formula in ("verdict", "smallest effect"):
+        names += [name for pair in _control_pairs(ask) for name in pair]
+    return names
+
+
+def _control_pairs(ask: Ask) -> list[tuple[str, str]]:
+    """The two eager passes of each case that a steady-state ratio compares."""
+    cases = dict.fromkeys(name.rpartition(".")[0] for name in (ask.of[0], ask.to))
+    return [tuple(f"{case}.{name}" if case else name for name in (CONTROL, EAGER)) for case in cases]
+
+
+def _complete(ask: Ask, process: Process) -> bool:
+    """Whether a process has all the formula needs of it: no number is made from what is left."""
+    if ask.formula == "fate" or set(map(_metric, ask.of)) & set(FATES):
+        return True
+    if not all(process.rows(name) for name in _required(ask)):
+        return False
+    # A call whose output is wrong has no time, and one whose output is not finite has no difference.
+    calls = set(process.by_call("sequence_length")) if ask.formula in ("total", "total ratio") else set()
+    if ask.formula == "maximum":
+        calls = set(process.by_call("within_tolerance"))
+    return all(calls <= set(process.by_call(name)) for name in ask.of)
+
+
+def _check_unit(ask: Ask, facts: list[Fact]) -> None:
+    for fact in facts:
+        if ask.unit in ("s", "ms") and fact.row.metric in map(_metric, ask.of) and fact.row.unit != "s":
+            raise UsageProblem(
+                f"a column in {ask.unit} asks for {fact.row.metric}, which is recorded in '{fact.row.unit}'; "
+                "name the column without that unit"
+            )
+
+
+def _facts(processes: Sequence[Process]) -> tuple[Fact, ...]:
+    return tuple(fact for process in processes for fact in process.facts)
+
+
+def _in_unit(ask: Ask, values: Iterable[float]) -> tuple[float, ...]:
+    return tuple(value * FACTORS[ask.unit] for value in values)
+
+
+def _spread_flags(samples: Sequence[float], noise: dict) -> tuple[tuple[str, str], ...]:
+    found = statistics.spread(samples) if len(samples) > 1 and min(samples) > 0 else 0
+    if found <= noise["spread_warning"]:
+        return ()
+    rule = f"largest process over smallest, less one, is above {noise['spread_warning'] * 100:.0f} %"
+    return ((rule, f"{found * 100:.0f} %"),)
+
+
+def _from_samples(ask: Ask, processes: Sequence[Process], samples: tuple[float, ...], noise: dict) -> Number:
+    """Geometric mean with its interval, or, of too few processes for one, their median with their number."""
+    enough = len(samples) >= noise["minimum_processes"]
+    told = statistics.interval(samples, noise["confidence"])
+    value = told.estimate if enough else stats.median(samples)
+    head = rounded(value, ask.rounding)
+    # The ends of an interval are told as finely as its middle.
+    places = f"{len(head.partition('.')[2])} decimals"
+    ends = f"[{rounded(told.low, places)}, {rounded(told.high, places)}]" if enough else ""
+    return Number(
+        ask,
+        head,
+        value,
+        tail=ends or f"(n = {len(samples)})",
+        low=told.low if enough else None,
+        high=told.high if enough else None,
+        facts=_facts(processes),
+        samples=samples,
+        flags=_spread_flags(samples, noise),
+        estimator="geometric mean" if enough else "median",
+    )
+
+
+def _count(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """A count summed over calls, which every process must have alike."""
+    sums = tuple(sum(sum(process.values(name)) for name in ask.of) for process in processes)
+    low, high = min(sums), max(sums)
+    if low == high:
+        return Number(ask, rounded(low, ask.rounding), _plain(low), facts=_facts(processes), samples=sums)
+    return Number(
+        ask,
+        f"{rounded(low, ask.rounding)}–{rounded(high, ask.rounding)}",
+        facts=_facts(processes),
+        samples=sums,
+        flags=((DIFFER, ""),),
+    )
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else value
+
+
+def _total(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Seconds of all calls of a process, one number per process."""
+    return _from_samples(ask, processes, _in_unit(ask, (sum(p.values(ask.of[0])) for p in processes)), noise)
+
+
+def _total_ratio(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """All calls of one kind over all calls of another, inside each process."""
+    samples = tuple(sum(p.values(ask.of[0])) / sum(p.values(ask.to)) for p in processes)
+    return _from_samples(ask, processes, samples, noise)
+
+
+def _median(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Median over processes of each process's median."""
+    samples = _in_unit(ask, (stats.median(p.values(ask.of[0])) for p in processes))
+    value = stats.median(samples)
+    return Number(
+        ask,
+        rounded(value, ask.rounding),
+        value,
+        facts=_facts(processes),
+        samples=samples,
+        flags=_spread_flags(samples, noise),
+        estimator="median",
+    )
+
+
+def _maximum(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Largest value over all calls of all processes."""
+    samples = _in_unit(ask, (max(p.values(ask.of[0])) for p in processes))
+    value = _plain(max(samples))
+    return Number(ask, rounded(value, ask.rounding), value, facts=_facts(processes), samples=samples)
+
+
+def _round_ratio(process: Process, above: str, below: str) -> float:
+    over, under = process.by_call(above), process.by_call(below)
+    if over.keys() != under.keys():
+        raise Unverified(f"{process.facts[0].file}: {above} and {below} were not measured in the same rounds")
+    return statistics.paired_ratio(list(over.values()), [under[call] for call in over])
+
+
+def _ratio(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Steady state: per process the median over rounds of the ratio within a round."""
+    samples = tuple(_round_ratio(process, ask.of[0], ask.to) for process in processes)
+    return _from_samples(ask, processes, samples, noise)
+
+
+def _controls(ask: Ask, processes: Sequence[Process], noise: dict) -> list[statistics.Interval]:
+    """The A/A control of each case that the ratio compares."""
+    return [
+        statistics.interval([_round_ratio(process, *pair) for process in processes], noise["confidence"])
+        for pair in _control_pairs(ask)
+    ]
+
+
+def _interval(ask: Ask, processes: Sequence[Process], noise: dict) -> statistics.Interval:
+    samples = [_round_ratio(process, ask.of[0], ask.to) for process in processes]
+    return statistics.interval(samples, noise["confidence"])
+
+
+def _verdict(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The word for a steady-state ratio; where two cases are compared, the controls of both must allow it."""
+    ratio = _interval(ask, processes, noise)
+    words = {
+        statistics.verdict(ratio, control, noise["practical_threshold"], noise["minimum_processes"])
+        for control in _controls(ask, processes, noise)
+    }
+    if statistics.NOT_MEASURABLE in words:
+        word = statistics.NOT_MEASURABLE
+    else:
+        word = words.pop() if len(words) == 1 else statistics.NO_DIFFERENCE
+    return Number(ask, word, word, facts=_facts(processes))
+
+
+def _smallest_effect(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Relative difference from which on the comparison could have said faster or slower."""
+    if len(processes) < noise["minimum_processes"]:
+        return Number(ask, statistics.NOT_MEASURABLE, facts=_facts(processes))
+    ratio = _interval(ask, processes, noise)
+    value = max(
+        statistics.smallest_effect(ratio, control, noise["practical_threshold"])
+        for control in _controls(ask, processes, noise)
+    )
+    return Number(ask, f"{rounded(value * 100, ask.rounding)} %", value, facts=_facts(processes))
+
+
+def _agreed(ask: Ask, told: Iterable[str], facts: tuple[Fact, ...]) -> Number:
+    texts = list(dict.fromkeys(told))
+    flags = ((DIFFER, ""),) if len(texts) > 1 else ()
+    text = " / ".join(texts)
+    return Number(ask, text, text, facts=facts, flags=flags)
+
+
+def _flag(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Yes where the value is not 0, no where it is."""
+    return _agreed(ask, ("yes" if any(p.values(ask.of[0])) else "no" for p in processes), _facts(processes))
+
+
+def _fate(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """What happened to the call, as the process recorded it."""
+    return _agreed(ask, (fact.row.detail for p in processes for fact in p.facts), _facts(processes))
+
+
+def _details(process: Process, ask: Ask) -> str:
+    return "; ".join(fact.row.detail for fact in process.rows(ask.of[0]) if fact.row.detail)
+
+
+def _text(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The text recorded beside a value."""
+    return _agreed(ask, (_details(p, ask) or "none" for p in processes), _facts(processes))
+
+
+def _part(index: int) -> Callable[[Ask, Sequence[Process], dict], Number]:
+    """One side of a text "place | reason"; more than one break are parted by semicolons."""
+
+    def part(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+        told = []
+        for process in processes:
+            pieces = [piece.split(" | ") for piece in _details(process, ask).split("; ")]
+            # A reason may hold a semicolon itself; then the pieces do not pair and the whole is told.
+            paired = all(len(piece) == 2 for piece in pieces)
+            text = "; ".join(piece[index] for piece in pieces) if paired else _details(process, ask)
+            told.append(text.replace("$PROJECT/", "") or "none")
+        return _agreed(ask, told, _facts(processes))
+
+    return part
+
+
+def _stopped_at(ledger: dict) -> dict | None:
+    return next((level for level in ledger["levels"] if level["verdict"] != "pass"), None)
+
+
+def _first_failing_level(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
+    """The first of the five levels that fails. One process cannot judge the last level; the verdict does."""
+    stops = [_stopped_at(ledger) for ledger in ledgers.values()]
+    told = ["none" if stop is None or stop["level"] == LAST_LEVEL else _level(stop) for stop in stops]
+    return _with_ledgers(_agreed(ask, told, tuple(facts)), ledgers)
+
+
+def _level(stop: dict) -> str:
+    return stop["level"] if stop["verdict"] == "fail" else f"{stop['level']} has no evidence"
+
+
+def _level_evidence(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
+    """The sentence that decided the first failing level."""
+    stops = [_stopped_at(ledger) for ledger in ledgers.values()]
+    told = [stop["evidence"] if stop and stop["verdict"] == "fail" else "none" for stop in stops]
+    return _with_ledgers(_agreed(ask, told, tuple(facts)), ledgers)
+
+
+def _with_ledgers(number: Number, ledgers: dict[str, dict]) -> Number:
+    if not ledgers:
+        return absent(number.ask, NOT_MEASURED)
+    return Number(
+        number.ask, number.head, number.value, facts=number.facts, flags=number.flags, ledgers=tuple(ledgers)
+    )
+
+
+_FORMULAS = {
+    "count": _count,
+    "total": _total,
+    "total ratio": _total_ratio,
+    "median": _median,
+    "maximum": _maximum,
+    "ratio": _ratio,
+    "verdict": _verdict,
+    "smallest effect": _smallest_effect,
+    "flag": _flag,
+    "fate": _fate,
+    "text": _text,
+    "place": _part(0),
+    "reason": _part(1),
+}
+_LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence": _level_evidence}
+
+# How each is printed unless the configuration says otherwise.
+ROUNDINGS = {
+    "total": "3 significant",
+    "total ratio": "3 significant",
+    "median": "3 significant",
+    "maximum": "2 scientific",
+    "ratio": "2 decimals",
+    "smallest effect": "1 decimals",
+}
+FORMULAS = (*_FORMULAS, *_LEDGER_FORMULAS)

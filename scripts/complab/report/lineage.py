@@ -1,0 +1,113 @@
+"""Which rows and which formula made this number? And do they still make it?
+
+Every table cell and every mark of a figure has an entry: its formula with what the formula was asked,
+the evidence rows by file and line, and the result. `recompute` needs nothing else.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from complab import evidence
+from complab.report import formulas
+from complab.report.gather import Fact, Gathered
+from complab.report.number import Ask, Number
+
+VERSION = 1
+
+
+def ranges(lines: Iterable[int]) -> list[str]:
+    """Line numbers as text, runs drawn together: 2, 3, 4, 9 become "2-4", "9"."""
+    runs: list[list[int]] = []
+    for line in sorted(set(lines)):
+        if runs and line == runs[-1][1] + 1:
+            runs[-1][1] = line
+        else:
+            runs.append([line, line])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+
+
+def lines_of(texts: Iterable[str]) -> list[int]:
+    """The line numbers that `ranges` wrote."""
+    found: list[int] = []
+    for text in texts:
+        first, _, last = text.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def entry(number: Number) -> dict:
+    """One number's lineage as JSON values."""
+    by_file: dict[str, list[int]] = {}
+    for fact in number.facts:
+        by_file.setdefault(fact.file, []).append(fact.line)
+    told = {
+        "value": number.value,
+        "text": number.text,
+        "formula": number.ask.formula,
+        "of": list(number.ask.of),
+        "to": number.ask.to,
+        "unit": number.ask.unit,
+        "rounding": number.ask.rounding,
+        "rows": {file: ranges(lines) for file, lines in by_file.items()},
+        "n_processes": number.processes,
+    }
+    further = {
+        "low": number.low,
+        "high": number.high,
+        "per_process": list(number.samples),
+        "estimator": number.estimator,
+        "ledgers": list(number.ledgers),
+        "flags": [" ".join(flag).strip() for flag in number.flags],
+        "because": list(number.because),
+    }
+    return told | {key: value for key, value in further.items() if value not in (None, [], "")}
+
+
+def document(gathered: Gathered, tables: dict[str, dict[str, dict[str, Number]]], marks: dict[str, Number]) -> str:
+    """The lineage file of one exhibit, as JSON text."""
+    return evidence.json_text(
+        {
+            "lineage_version": VERSION,
+            "run": gathered.run,
+            "experiment": gathered.experiment,
+            "title": gathered.title,
+            "evidence_digest": gathered.digest,
+            "evidence": gathered.hashes,
+            "environment": gathered.provenance["fingerprint"],
+            "code_digest": gathered.provenance["code"]["digest"],
+            "noise": gathered.noise,
+            "cells": {
+                "planned": len(gathered.records),
+                "measured": len(gathered.determinate),
+                "failed": [record.cell.path for record in gathered.failed],
+                "indeterminate": [record.cell.path for record in gathered.indeterminate],
+            },
+            "tables": {
+                name: {key: {column: entry(number) for column, number in cells.items()} for key, cells in rows.items()}
+                for name, rows in tables.items()
+            },
+            "figure": {name: entry(number) for name, number in marks.items()},
+        }
+    )
+
+
+def recompute(told: dict, noise: dict, results: Path) -> Number:
+    """The number of a lineage entry, from the rows it names below ``results`` and nothing else.
+
+    An entry without rows (failed, not measured, ...) has nothing to compute and comes back as absent.
+    """
+    ask = Ask(told["formula"], tuple(told["of"]), told["to"], told["unit"], told["rounding"])
+    facts = [fact for file, lines in told["rows"].items() for fact in _read(Path(results), file, lines)]
+    case = facts[0].row.case if facts else ""
+    ledgers = {
+        file: json.loads((Path(results) / file).read_text(encoding="utf-8"))["regions"][case]
+        for file in told.get("ledgers", [])
+    }
+    return formulas.evaluate(ask, facts, noise, ledgers)
+
+
+def _read(results: Path, file: str, lines: list[str]) -> list[Fact]:
+    path = results / file
+    rows = evidence.csv_to_rows(path.read_text(encoding="utf-8"), path)
+    return [Fact(rows[line - 2], file, line) for line in lines_of(lines)]

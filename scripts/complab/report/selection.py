@@ -1,0 +1,97 @@
+"""Which evidence does one table cell or one mark of a figure stand on?
+
+Says why there is no number where there is none: the measurement failed, its cache state was not proven,
+nothing was recorded, the release does not report it, or the question does not apply.
+"""
+
+from dataclasses import dataclass
+
+from complab.evidence import LEDGER, Record
+from complab.report import formulas
+from complab.report.gather import Fact, Gathered
+from complab.report.number import (
+    FAILED,
+    INDETERMINATE,
+    NOT_APPLICABLE,
+    NOT_MEASURED,
+    NOT_REPORTED,
+    Ask,
+    Number,
+    absent,
+)
+
+CACHES = {
+    "any": ("none", "cold", "warm"),
+    "compiled": ("cold", "warm"),
+    "cold-or-none": ("none", "cold"),
+    "none": ("none",),
+    "cold": ("cold",),
+    "warm": ("warm",),
+}
+
+
+@dataclass(frozen=True)
+class Where:
+    """A corner of an experiment's evidence; ``cache`` is a key of CACHES, empty fields do not restrict."""
+
+    policy: str = ""
+    cache: str = "any"
+    case: str = ""
+    call: int | None = None
+    capability: str = ""
+
+    def holds(self, record: Record) -> bool:
+        """Whether the cell lies in this corner."""
+        return self.policy in ("", record.cell.policy) and record.cell.cache in CACHES[self.cache]
+
+
+def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None) -> Number:
+    """The number that answers ``ask`` from the evidence in ``where``.
+
+    ``whole`` is the corner that must have been measured without a failure, so that a row of a table is
+    not drawn from those of its cells that happen to be left; it is ``where`` if not given.
+    """
+    scope = [record for record in gathered.records if where.holds(record)]
+    if not scope:
+        return absent(ask, NOT_APPLICABLE)
+    failed = [record for record in gathered.failed if (whole or where).holds(record) or record in scope]
+    if failed:
+        return absent(ask, FAILED, tuple(record.cell.path for record in failed))
+    usable = [record for record in scope if record.determinate]
+    if not usable:
+        return absent(ask, INDETERMINATE, tuple(record.cell.path for record in scope))
+    if where.capability and not _reported(usable[0], where.capability):
+        return absent(ask, NOT_REPORTED, (f"this torch release has no {where.capability}",))
+    found = {record.cell.path: _facts(gathered, record, ask, where) for record in usable}
+    lacking = [path for path, facts in found.items() if not facts]
+    if lacking:
+        told = () if len(lacking) == len(found) else tuple(f"not in {path}" for path in lacking)
+        return absent(ask, NOT_MEASURED, told)
+    facts = [fact for several in found.values() for fact in several]
+    return formulas.evaluate(ask, facts, gathered.noise, _ledgers(gathered, usable, ask, where))
+
+
+def _reported(record: Record, capability: str) -> bool:
+    return bool(record.provenance["environment"].get("capabilities", {}).get(capability))
+
+
+def _facts(gathered: Gathered, record: Record, ask: Ask, where: Where) -> list[Fact]:
+    by_metric = gathered.facts[record.cell.path]
+    wanted = formulas.reads(ask)
+    names = by_metric if wanted is formulas.EVERYTHING else wanted
+    # A metric may bear its own case; then the row's does not apply.
+    cases = {name.rpartition(".")[0] for name in (*ask.of, ask.to) if "." in name} or {where.case}
+    facts = [
+        fact
+        for name in names
+        for fact in by_metric.get(name, ())
+        if ("" in cases or fact.row.case in cases) and where.call in (None, fact.row.call)
+    ]
+    return sorted(facts, key=lambda fact: fact.line)
+
+
+def _ledgers(gathered: Gathered, records: list[Record], ask: Ask, where: Where) -> dict[str, dict]:
+    if formulas.reads(ask) is not formulas.EVERYTHING:
+        return {}
+    regions = {f"{record.cell.path}/{LEDGER}": gathered.ledger(record).get(where.case) for record in records}
+    return {} if None in regions.values() else regions

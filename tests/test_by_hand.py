@@ -1,0 +1,154 @@
+"""What a person gets who runs an experiment's script by hand: help, or one line saying what is wrong."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from complab.config import PROJECT
+
+SCRIPTS = sorted((PROJECT / "scripts").glob("e[0-9]*_*.py"))
+
+
+def run(*words: object, script: str = "e1_opening_failure.py") -> subprocess.CompletedProcess:
+    """Run an experiment's script from the project's folder."""
+    argv = [sys.executable, f"scripts/{script}", *map(str, words)]
+    return subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def refused(answer: subprocess.CompletedProcess, code: int) -> str:
+    """The one line of a refusal, after checking that it is one and nothing was measured."""
+    lines = answer.stderr.strip().splitlines()
+    assert answer.returncode == code
+    assert len(lines) == 1
+    assert lines[0].startswith("complab: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_help_explains_every_flag_and_needs_no_torch(script):
+    answer = run("--help", script=script.name)
+    assert answer.returncode == 0
+    for flag in (
+        "--policy",
+        "--cache",
+        "--replicate",
+        "--scale",
+        "--device",
+        "--run",
+        "--out",
+        "--python",
+        "--cold",
+    ):
+        assert flag in answer.stdout
+    assert "Traceback" not in answer.stderr
+
+
+def test_an_unknown_policy_is_named_with_the_known_ones():
+    line = refused(run("--policy", "dinamic"), 2)
+    assert "unknown policy 'dinamic'" in line
+    assert "eager, static, default" in line
+
+
+@pytest.mark.parametrize(("policy", "cache"), [("eager", "cold"), ("static", "none"), ("static", "tepid")])
+def test_an_impossible_cache_state_is_named(policy, cache):
+    line = refused(run("--policy", policy, "--cache", cache), 2)
+    assert f"policy '{policy}' has no cache state '{cache}'" in line
+
+
+def test_a_length_beyond_the_position_table_is_named_with_its_place():
+    overrides = json.dumps({"streams": {"service": [60, 4000]}})
+    line = refused(run("--policy", "static", "--overrides", overrides), 2)
+    assert "streams.service[1]: length 4000 is beyond the position table" in line
+    assert "raise max_length" in line
+
+
+def test_cuda_without_cuda_is_refused_with_the_remedy():
+    line = refused(run("--policy", "static", "--device", "cuda"), 3)
+    assert "cuda was asked for" in line
+    assert "use device cpu or auto" in line
+
+
+def test_results_that_cannot_be_written_are_refused_before_measuring(tmp_path):
+    (tmp_path / "file").write_text("")
+    line = refused(run("--policy", "eager", "--scale", "quick", "--out", tmp_path / "file" / "cell"), 3)
+    assert "results cannot be written here" in line
+    assert "give another --out" in line
+
+
+def test_a_cache_path_with_a_space_is_refused(tmp_path):
+    scratch = tmp_path / "with space"
+    scratch.mkdir()
+    line = refused(run("--policy", "eager", "--overrides", json.dumps({"scratch": str(scratch)})), 2)
+    assert "has a space" in line
+    assert "choose a path without spaces" in line
+
+
+def test_a_scratch_folder_that_only_resolves_to_a_space_is_refused_too(tmp_path):
+    (tmp_path / "with space").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "with space")
+    out = tmp_path / "out"
+    answer = run(
+        "--policy",
+        "eager",
+        "--scale",
+        "quick",
+        "--out",
+        out,
+        "--overrides",
+        json.dumps({"scratch": str(tmp_path / "link")}),
+    )
+    assert answer.returncode == 3
+    assert "has a space" in answer.stderr
+    assert not out.exists()
+
+
+def test_an_interpreter_without_torch_is_named(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    python = tmp_path / "bare" / "bin" / "python"
+    line = refused(run("--policy", "eager", "--python", python), 3)
+    assert "has no torch" in line
+
+
+def test_an_interpreter_that_does_not_exist_is_named():
+    line = refused(run("--policy", "eager", "--python", "/nowhere/python"), 3)
+    assert "'/nowhere/python' is not an executable" in line
+
+
+def test_a_code_change_during_a_run_stops_the_cell():
+    line = refused(run("--policy", "eager", "--expect", "0" * 64), 2)
+    assert "changed since the run began" in line
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_overrides_that_are_no_json_object_are_named(text):
+    assert "--overrides" in refused(run("--policy", "eager", "--overrides", text), 2)
+
+
+def test_a_missing_compiler_is_named_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
+    line = refused(run("--policy", "static", "--scale", "quick", "--out", tmp_path / "cell"), 3)
+    assert "compiler" in line
+    assert not (tmp_path / "cell").exists()
+
+
+def test_a_warm_cell_refuses_a_cold_one_whose_record_lies(tmp_path):
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    (cold / "provenance.json").write_text("{}")
+    out = tmp_path / "warm"
+    answer = run("--policy", "static", "--cache", "warm", "--scale", "quick", "--cold", cold, "--out", out)
+    assert answer.returncode == 4
+    assert "provenance.json: not a provenance record" in answer.stderr
+    assert not out.exists()
+
+
+def test_nothing_half_written_is_left_behind(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    overrides = json.dumps({"scratch": str(scratch)})
+    words = ("--policy", "static", "--cache", "warm", "--scale", "quick", "--overrides", overrides)
+    assert run(*words, "--cold", tmp_path / "no-cell", "--out", tmp_path / "warm").returncode == 4
+    assert list(tmp_path.iterdir()) == [scratch]
+    assert list(scratch.iterdir()) == []
