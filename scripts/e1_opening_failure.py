@@ -5,9 +5,9 @@ so only the fate of each call (new variant, reuse, refused attempt, eager after 
 the seconds were spent on.
 """
 
-from complab.cell import main
-
 if __name__ == "__main__":  # Before torch: this process only starts and judges the one that measures.
+    from complab.cell import main
+
     main(__file__)
 
 import torch

@@ -4,9 +4,9 @@ The same function is written with a branch on a tensor's value, which breaks the
 choice kept inside the graph. Explain, the log and fullgraph are asked about both and about the model.
 """
 
-from complab.cell import main
-
 if __name__ == "__main__":  # Before torch: this process only starts and judges the one that measures.
+    from complab.cell import main
+
     main(__file__)
 
 import torch

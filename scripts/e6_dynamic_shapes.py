@@ -4,9 +4,9 @@ The same calls go through the controlled model under each policy; compile attemp
 sweep and the steady state after it are what the choice is made from.
 """
 
-from complab.cell import main
-
 if __name__ == "__main__":  # Before torch: this process only starts and judges the one that measures.
+    from complab.cell import main
+
     main(__file__)
 
 import torch

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from complab import guards, torchlog
 from complab.guards import Assumption, classify_guard
 from complab.torchlog import GuardFailure, Log, parse
