@@ -55,8 +55,8 @@ preflight: python  ## say what this machine lacks to compile
 python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("%s is Python %d.%d, complab needs 3.11 or later; name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
 
-# Pins change only where a .in file asks for it; `make lock ARGS=--upgrade` renews them all. The oldest supported Python makes the
-# locks (PYTHON=python3.11). A lock pins PyTorch's release, not its build: see cpu.in and cuda.in.
+# Pins change only where a .in file asks for it; `make lock ARGS=--upgrade` renews them all. The oldest supported
+# Python makes the locks (PYTHON=python3.11). A lock pins PyTorch's release, not its build: see cpu.in and cuda.in.
 CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --strip-extras --allow-unsafe \
 	--annotation-style line --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options $(ARGS)

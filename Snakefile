@@ -25,18 +25,18 @@ rule all:
     """Everything: verified evidence of every cell and every exhibit drawn from it."""
     default_target: True
     input:
-        [f"results/{plan.settings.run}/{name}/complete.json" for name in experiments],
-        f"figures/{plan.settings.run}/manifest.json",
+        [f"{RUN}/{name}/complete.json" for name in experiments],
+        f"{FIGURES}/manifest.json",
 
 
 rule evidence:
     """The evidence of every cell, without drawing anything."""
     input:
-        [f"results/{plan.settings.run}/{cell.path}/provenance.json" for cell in cells],
+        [f"{RUN}/{cell.path}/provenance.json" for cell in cells],
 
 
 rule exhibits:
     """Every table and figure, redrawn where its evidence or the drawing code changed."""
     input:
-        f"figures/{plan.settings.run}/manifest.json",
-        [f"results/{plan.settings.run}/{name}/complete.json" for name in experiments],
+        f"{FIGURES}/manifest.json",
+        [f"{RUN}/{name}/complete.json" for name in experiments],

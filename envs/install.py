@@ -109,10 +109,8 @@ def update(lock: Path, reason: str) -> bool:
         "lock": str(lock),
         "lock_sha256": hashlib.sha256(lock.read_bytes()).hexdigest(),
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "folders": [
-            str(ROOT),
-            str(VENV),
-        ],  # scripts and links in an environment name both: moved, it is broken
+        # Scripts and links in an environment name both folders: moved, it is broken.
+        "folders": [str(ROOT), str(VENV)],
     }
     project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     wanted = {"environment": environment, "pyproject_sha256": project}

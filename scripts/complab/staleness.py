@@ -225,6 +225,6 @@ def summarise(cells_with_reasons: list[tuple[Cell, str]]) -> list[str]:
         groups.setdefault(reason, []).append(cell)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), operator.itemgetter(0)(item)))
     return [
-        f"{len(cells)} cell{'s' * (len(cells) > 1)} stale ({cells[0]}{', ...' * (len(cells) > 1)}): {reason}"
+        f"{len(cells)} cell{'s' * (len(cells) > 1)} to measure ({cells[0]}{', ...' * (len(cells) > 1)}): {reason}"
         for reason, cells in ordered
     ]

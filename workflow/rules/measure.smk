@@ -16,14 +16,16 @@ rule headers:
         f"{HEADERS}/manifest.json",
     log:
         f"{HEADERS}.log",
+    priority: 100
     conda:
         "../../envs/conda.yaml"
     threads: workflow.cores
-    priority: 100
+    resources:
+        overrides=OVERRIDES,
     shell:
         r"""
-        {PYTHON:q} scripts/pipeline.py \
-            --overrides {OVERRIDES:q} \
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
             headers 2>&1 | tee {log:q}
         """
 
@@ -38,37 +40,41 @@ for name in experiments:
             headers=ancient(f"{HEADERS}/manifest.json"),
             cold=branch(
                 evaluate("{cache} == 'warm'"),
-                then=f"results/{plan.settings.run}/{name}/{{policy}}/cold/{{replicate}}/provenance.json",
+                then=f"{RUN}/{name}/{{policy}}/cold/{{replicate}}/provenance.json",
                 otherwise=[],
             ),
         output:
-            f"results/{plan.settings.run}/{name}/{{policy}}/{{cache}}/{{replicate}}/provenance.json",
+            f"{RUN}/{name}/{{policy}}/{{cache}}/{{replicate}}/provenance.json",
+        log:
+            f"{RUN}/{name}/{{policy}}/{{cache}}/{{replicate}}/run.log",
         wildcard_constraints:
             policy="|".join(plan.settings.experiment(name)["policies"]),
             cache="none|cold|warm",
             replicate="[0-9]+",
-        params:
-            about=lambda wildcards, name=name: about(name, wildcards),
-        log:
-            f"results/{plan.settings.run}/{name}/{{policy}}/{{cache}}/{{replicate}}/run.log",
+        # Replicate by replicate, so that drift falls on all policies alike; a warm cell follows its
+        # cold one at once, so that both see the same machine.
+        priority: lambda wildcards: 90 if wildcards.cache == "warm" else 80 - int(wildcards.replicate)
         conda:
             "../../envs/conda.yaml"
         # All of them: no other job may run beside a timed one.
         threads: workflow.cores
-        # Replicate by replicate, so that drift falls on all policies alike; a warm cell follows its
-        # cold one at once, so that both see the same machine.
-        priority:
-            lambda wildcards: 90 if wildcards.cache == "warm" else 80 - int(wildcards.replicate)
+        resources:
+            overrides=OVERRIDES,
+        params:
+            about=lambda wildcards, name=name: about(name, wildcards),
+            experiment=name,
+            cold=f"{RUN}/{name}/{{policy}}/cold/{{replicate}}",
+            out=f"{RUN}/{name}/{{policy}}/{{cache}}/{{replicate}}",
         shell:
             r"""
-            {PYTHON:q} scripts/{rule}.py \
+            python scripts/{params.experiment:q}.py \
                 --policy {wildcards.policy:q} \
                 --cache {wildcards.cache:q} \
                 --replicate {wildcards.replicate:q} \
-                --overrides {OVERRIDES:q} \
+                --overrides {resources.overrides:q} \
                 --attempt {params.about[attempt]} \
                 --expect {params.about[all]} \
-                --cold results/{plan.settings.run:q}/{rule}/{wildcards.policy:q}/cold/{wildcards.replicate:q} \
-                --out "$(dirname {output:q})" \
+                --cold {params.cold:q} \
+                --out {params.out:q} \
                 --record-failure
             """

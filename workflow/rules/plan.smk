@@ -5,6 +5,7 @@ OUTPUTS: none; `plan`, `experiments` and `cells` for the rules, and on the termi
 """
 
 import json
+import shlex
 
 import yaml
 
@@ -19,22 +20,28 @@ try:
 except Problem as problem:
     raise WorkflowError(str(problem))
 
-# The jobs read config.yaml themselves and get what the command line changed. It is no parameter of a
-# rule: the same settings said in other words must not make a cell stale.
+# The jobs read config.yaml themselves and get what the command line changed. It reaches them as a
+# resource, not as a parameter: the same settings said in other words must not make a cell stale.
 OVERRIDES = json.dumps(overrides, sort_keys=True)
-PYTHON = sys.executable
+# `python` in a rule is the interpreter that runs Snakemake, whether or not its environment is active.
+shell.prefix(f'PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; ')
+
+
+RUN = f"results/{plan.settings.run}"
+FIGURES = f"figures/{plan.settings.run}"
 experiments = list(plan.settings["experiments"])
 cells = plan.settings.cells()
 
 
 def about(name, wildcards):
     """The one parameter whose change makes a cell stale."""
-    return plan.about(
-        choices.Cell(name, wildcards.policy, wildcards.cache, int(wildcards.replicate))
-    )
+    return plan.about(choices.Cell(name, wildcards.policy, wildcards.cache, int(wildcards.replicate)))
 
 
-for line in staleness.summarise(
-    [(cell, reason) for cell in cells if (reason := plan.why_stale(cell))]
-):
+def records(name):
+    """The provenance records of an experiment's cells."""
+    return [f"{RUN}/{cell.path}/provenance.json" for cell in cells if cell.experiment == name]
+
+
+for line in staleness.summarise([(cell, reason) for cell in cells if (reason := plan.why_stale(cell))]):
     print(f"complab: {line}", file=sys.stderr)

@@ -7,14 +7,6 @@ results/{run}/{experiment}/complete.json, which is not written if a cell failed.
 
 from complab.report import names
 
-
-def records(name):
-    """The provenance records of an experiment's cells."""
-    return [
-        f"results/{plan.settings.run}/{cell.path}/provenance.json" for cell in cells if cell.experiment == name
-    ]
-
-
 for name in experiments:
 
     rule:
@@ -23,19 +15,21 @@ for name in experiments:
         input:
             records(name),
         output:
-            [f"figures/{plan.settings.run}/{file}" for file in names.outputs(plan.settings, name)],
+            [f"{FIGURES}/{file}" for file in names.outputs(plan.settings, name)],
+        log:
+            f"{RUN}/{name}/draw.log",
+        priority: 20
+        conda:
+            "../../envs/conda.yaml"
+        resources:
+            overrides=OVERRIDES,
         params:
             about=plan.drawn_from(name),
             experiment=name,
-        log:
-            f"results/{plan.settings.run}/{name}/draw.log",
-        conda:
-            "../../envs/conda.yaml"
-        priority: 20
         shell:
             r"""
-            {PYTHON:q} scripts/pipeline.py \
-                --overrides {OVERRIDES:q} \
+            python scripts/pipeline.py \
+                --overrides {resources.overrides:q} \
                 draw --experiment {params.experiment:q} 2>&1 | tee {log:q}
             """
 
@@ -45,19 +39,21 @@ for name in experiments:
         input:
             records(name),
         output:
-            f"results/{plan.settings.run}/{name}/complete.json",
-        params:
-            experiment=name,
+            f"{RUN}/{name}/complete.json",
         log:
-            f"results/{plan.settings.run}/{name}/complete.log",
-        conda:
-            "../../envs/conda.yaml"
+            f"{RUN}/{name}/complete.log",
         # Last of all: it fails when a cell failed, and nothing else may be held up by that.
         priority: -10
+        conda:
+            "../../envs/conda.yaml"
+        resources:
+            overrides=OVERRIDES,
+        params:
+            experiment=name,
         shell:
             r"""
-            {PYTHON:q} scripts/pipeline.py \
-                --overrides {OVERRIDES:q} \
+            python scripts/pipeline.py \
+                --overrides {resources.overrides:q} \
                 complete --experiment {params.experiment:q} 2>&1 | tee {log:q}
             """
 
@@ -65,27 +61,25 @@ for name in experiments:
         name:
             name.split("_")[0]
         input:
-            f"results/{plan.settings.run}/{name}/complete.json",
-            [f"figures/{plan.settings.run}/{file}" for file in names.outputs(plan.settings, name)],
+            f"{RUN}/{name}/complete.json",
+            [f"{FIGURES}/{file}" for file in names.outputs(plan.settings, name)],
 
 
 rule manifest:
     """Hash every exhibit file of the run."""
     input:
-        [
-            f"figures/{plan.settings.run}/{file}"
-            for name in experiments
-            for file in names.outputs(plan.settings, name)
-        ],
+        [f"{FIGURES}/{file}" for name in experiments for file in names.outputs(plan.settings, name)],
     output:
-        f"figures/{plan.settings.run}/manifest.json",
+        f"{FIGURES}/manifest.json",
     log:
-        f"results/{plan.settings.run}/manifest.log",
+        f"{RUN}/manifest.log",
     conda:
         "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
     shell:
         r"""
-        {PYTHON:q} scripts/pipeline.py \
-            --overrides {OVERRIDES:q} \
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
             manifest 2>&1 | tee {log:q}
         """

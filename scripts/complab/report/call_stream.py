@@ -21,6 +21,7 @@ FATES = {
 }
 # Processes that do not agree on a fate get a shape of their own, never one of the two.
 UNCLEAR = ("*", "white", "black")
+SINGLE = {"linestyle": "", "marker": ".", "alpha": 0.35, "markeredgewidth": 0}
 SECONDS = Ask("median", ("compiled_time",), unit="ms", rounding="3 significant")
 EAGER = Ask("median", ("eager_time",), unit="ms", rounding="3 significant")
 LENGTH = Ask("count", ("sequence_length",))
@@ -32,7 +33,10 @@ def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
     case = spec["cases"][0]
     requests = range(len(gathered.provenance["config"]["settings"]["lengths"]))
     cells = [record.cell for record in gathered.records if record.cell.cache != "none"]
-    found = {f"requests/{request}/length": find(gathered, LENGTH, Where(case=case, call=request)) for request in requests}
+    found = {
+        f"requests/{request}/length": find(gathered, LENGTH, Where(case=case, call=request))
+        for request in requests
+    }
     for policy, cache in dict.fromkeys((cell.policy, cell.cache) for cell in cells):
         for request in requests:
             where = Where(policy, cache, case, request)
@@ -43,7 +47,8 @@ def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
 
 def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> None:
     """One panel per policy and cache state, on common axes."""
-    panels = list(dict.fromkeys(tuple(name.split("/")[:2]) for name in marks if not name.startswith("requests/")))
+    streams = [name for name in marks if not name.startswith("requests/")]
+    panels = list(dict.fromkeys(tuple(name.split("/")[:2]) for name in streams))
     policies = list(dict.fromkeys(policy for policy, _ in panels))
     caches = list(dict.fromkeys(cache for _, cache in panels))
     grid = figure.subplots(len(policies), len(caches), sharex=True, sharey=True, squeeze=False)
@@ -66,7 +71,8 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
 def _panel(axes: Axes, requests: list[dict[str, Number]]) -> list[str]:
     """Draw one stream; returns the fates that occur."""
     eager = [(x, request["eager"]) for x, request in enumerate(requests) if request["eager"].facts]
-    axes.plot([x for x, _ in eager], [number.value for _, number in eager], color="#808080", linewidth=0.9, zorder=2)
+    seconds = [number.value for _, number in eager]
+    axes.plot([x for x, _ in eager], seconds, color="#808080", linewidth=0.9, zorder=2)
     if eager:
         at = (eager[-1][0] + 0.6, eager[-1][1].value)
         axes.annotate("eager", at, va="center", fontsize=7, color="#505050")
@@ -74,7 +80,8 @@ def _panel(axes: Axes, requests: list[dict[str, Number]]) -> list[str]:
     for x, request in enumerate(requests):
         latency, fate = request["latency"], request["fate"]
         if not latency.facts:
-            axes.text(x, 0.5, latency.head, transform=axes.get_xaxis_transform(), rotation=90, va="center", ha="center")
+            middle = {"va": "center", "ha": "center", "rotation": 90}
+            axes.text(x, 0.5, latency.head, transform=axes.get_xaxis_transform(), **middle)
             continue
         known = fate.head in FATES
         shape, face, edge = FATES.get(fate.head, UNCLEAR)
@@ -82,7 +89,7 @@ def _panel(axes: Axes, requests: list[dict[str, Number]]) -> list[str]:
         if len(latency.samples) > 1:
             # Beside the median, which would hide them.
             beside = [x + 0.34] * len(latency.samples)
-            axes.plot(beside, latency.samples, ".", color=edge, alpha=0.35, markersize=3, markeredgewidth=0, zorder=3)
+            axes.plot(beside, latency.samples, color=edge, markersize=3, zorder=3, **SINGLE)
         axes.plot(x, latency.value, shape, markerfacecolor=face, markeredgecolor=edge, zorder=4)
         if fate.head == "refused attempt":
             _limit(axes, x)
@@ -92,8 +99,14 @@ def _panel(axes: Axes, requests: list[dict[str, Number]]) -> list[str]:
 def _limit(axes: Axes, x: int) -> None:
     axes.axvline(x, color="black", linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
     axes.annotate(
-        "recompile limit", (x, 1), xycoords=axes.get_xaxis_transform(), xytext=(3, -2), textcoords="offset points",
-        va="top", fontsize=7, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        "recompile limit",
+        (x, 1),
+        xycoords=axes.get_xaxis_transform(),
+        xytext=(3, -2),
+        textcoords="offset points",
+        va="top",
+        fontsize=7,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
     )
 
 
@@ -127,6 +140,5 @@ def _legend(figure: Figure, fates: list[str], several: bool) -> None:
             Line2D([], [], linestyle="", marker=shape, markerfacecolor=face, markeredgecolor=edge, label=fate)
         )
     if several:
-        point = {"marker": ".", "color": "#808080", "alpha": 0.6, "markeredgewidth": 0}
-        handles.append(Line2D([], [], linestyle="", label="single process", **point))
+        handles.append(Line2D([], [], color="black", label="single process", **SINGLE))
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))

@@ -23,10 +23,11 @@ CONTROL = Ask("ratio", ("steady_control",), "steady_eager", rounding="2 decimals
 
 
 def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
-    """Sweep and steady state of every policy, by `policy/cache/what`; of eager its sweep and its A/A control."""
+    """Sweep and steady state of every policy, by `policy/cache/what`; of eager the sweep and A/A control."""
     case = spec["cases"][0]
     found = {}
-    for policy, cache in dict.fromkeys((record.cell.policy, record.cell.cache) for record in gathered.records):
+    cells = [record.cell for record in gathered.records]
+    for policy, cache in dict.fromkeys((cell.policy, cell.cache) for cell in cells):
         where = Where(policy, cache, case)
         eager = cache == "none"
         found[f"{policy}/{cache}/sweep"] = find(gathered, EAGER_SWEEP if eager else SWEEP, where)
@@ -40,7 +41,8 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
     axes.set_xscale("log")
     corners = list(dict.fromkeys(tuple(name.split("/")[:2]) for name in marks))
     points = {
-        corner: (marks["/".join((*corner, "sweep"))], marks["/".join((*corner, "steady"))]) for corner in corners
+        (policy, cache): (marks[f"{policy}/{cache}/sweep"], marks[f"{policy}/{cache}/steady"])
+        for policy, cache in corners
     }
     remarks = [
         f"{policy}, {cache}: {next(number.head for number in pair if not number.facts)}"
@@ -55,9 +57,7 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
     for policy, shape, colour in zip(compiled, SHAPES, COLOURS, strict=False):
         wanted += _policy(axes, policy, points, shape, colour)
     _axes(axes, remarks)
-    # Labels are placed in pixels, so the layout has to be final first.
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    labels.settle(figure)
     labels.place(axes, wanted, _taken(axes, points))
 
 
@@ -71,7 +71,8 @@ def _eager(axes: Axes, points: dict, noise: dict) -> None:
             told = statistics.Interval(control.value, control.low, control.high, control.processes)
             low, high = statistics.band(told, noise["practical_threshold"])
         axes.plot(sweep.value, 1, "|", color="black", markersize=9, markeredgewidth=1.6, zorder=4)
-        axes.annotate("eager", (sweep.value, 1), xytext=(0, 6), textcoords="offset points", ha="center", va="bottom")
+        above = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+        axes.annotate("eager", (sweep.value, 1), **above)
     axes.axhspan(low, high, color=BAND, linewidth=0, zorder=0)
 
 
@@ -86,8 +87,8 @@ def _policy(axes: Axes, policy: str, points: dict, shape: str, colour: str) -> l
             axes.plot([sweep.value] * 2, [steady.low, steady.high], color=colour, linewidth=1.2, zorder=3)
         if sweep.low is not None:
             axes.plot([sweep.low, sweep.high], [steady.value] * 2, color=colour, linewidth=1.2, zorder=3)
-        axes.plot(sweep.value, steady.value, shape, color=colour, markerfacecolor=face, markersize=6, zorder=5)
         drawn.append((sweep.value, steady.value))
+        axes.plot(*drawn[-1], shape, color=colour, markerfacecolor=face, markersize=6, zorder=5)
     if not drawn:
         return []
     axes.plot(*zip(*drawn, strict=True), color=colour, linewidth=0.7, linestyle=":", zorder=2)
@@ -103,8 +104,8 @@ def _axes(axes: Axes, remarks: list[str]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.1, 0.18)
     handles = [
-        Line2D([], [], linestyle="", marker="o", color="#404040", label="cold cache"),
-        Line2D([], [], linestyle="", marker="o", color="#404040", markerfacecolor="white", label="warm cache"),
+        Line2D([], [], linestyle="", marker="o", color="black", label="cold cache"),
+        Line2D([], [], linestyle="", marker="o", color="black", markerfacecolor="white", label="warm cache"),
         Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference from eager"),
     ]
     axes.figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))

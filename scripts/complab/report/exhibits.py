@@ -14,9 +14,9 @@ from complab.report import figures, gather, lineage, names, tables
 
 
 def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> list[Path]:
-    """Write the experiment's tables, figure and lineage into ``exhibits``, from the evidence in ``results``.
+    """Write the experiment's tables, figure and lineage, from the evidence of the settings' run.
 
-    Both are a run's folder: ``results/{run}`` and ``figures/{run}``. Returns the files. Raises
+    ``results`` and ``exhibits`` are the folders that hold the runs' folders. Returns the files. Raises
     Unverified, and writes nothing, if the evidence does not verify.
     """
     wanted = names.outputs(settings, experiment)
@@ -35,7 +35,7 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
     cells = {name: table.cells for name, table in built.items()}
     files[f"{experiment}.lineage.json"] = lineage.document(gathered, cells, marks)
     assert sorted(files) == sorted(wanted), (sorted(files), sorted(wanted))
-    return _place(files, Path(exhibits))
+    return _place(files, Path(exhibits) / settings.run)
 
 
 def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
@@ -56,12 +56,15 @@ def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
 
 
 def write_manifest(folder: Path) -> Path:
-    """Hash every exhibit file in ``folder`` into its manifest, so that a later change shows."""
+    """Hash every exhibit file in ``folder`` into its manifest, so that a later change shows.
+
+    A bundle of the evidence may lie beside the exhibits; it verifies itself.
+    """
     folder = Path(folder)
     files = {
         path.relative_to(folder).as_posix(): evidence.file_entry(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != names.MANIFEST and not path.name.startswith(".")
+        if path.is_file() and path.suffix != ".zip" and path.name != names.MANIFEST and path.name[0] != "."
     }
     manifest = folder / names.MANIFEST
     evidence.write_atomically(manifest, evidence.json_text({"files": files}))

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from complab.config import PROJECT, Settings
-from complab.report import call_stream, cost_against_steady, instruments_and_cost, names, tables
+from complab.report import call_stream, cost_against_steady, instruments_and_cost, labels, names, tables
 from complab.report.gather import Gathered
 from complab.report.number import Number
 
@@ -40,6 +40,7 @@ def draw(gathered: Gathered, settings: Settings) -> tuple[dict[str, Number], dic
             _notice(figure, gathered)
         else:
             kind.paint(figure, marks, spec, gathered.noise)
+        labels.settle(figure)
         return marks, _files(figure, gathered)
 
 
@@ -50,7 +51,8 @@ def _notice(figure: Figure, gathered: Gathered) -> None:
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(visible=True, linewidth=1.2)
-    lines = [f"{gathered.title}: not drawn", f"{tables.counts(gathered)}.", ""]
+    axes.text(0.03, 0.93, f"{gathered.title}: not drawn", transform=axes.transAxes, va="top", weight="bold")
+    lines = ["", f"{tables.counts(gathered)}.", ""]
     shown = tables.failures(gathered)[:6]
     for line in shown:
         lines += textwrap.wrap(line, 100, subsequent_indent="    ")

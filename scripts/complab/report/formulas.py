@@ -168,7 +168,7 @@ def _count(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
         return Number(ask, rounded(low, ask.rounding), _plain(low), facts=_facts(processes), samples=sums)
     return Number(
         ask,
-        f"{rounded(low, ask.rounding)}–{rounded(high, ask.rounding)}",
+        f"{rounded(low, ask.rounding)}\N{EN DASH}{rounded(high, ask.rounding)}",
         facts=_facts(processes),
         samples=sums,
         flags=((DIFFER, ""),),

@@ -116,12 +116,13 @@ def facts_of(record: Record) -> list[Fact]:
 
 
 def gather(settings: Settings, experiment: str, results: Path) -> Gathered:
-    """The verified evidence of every planned cell of the experiment below ``results``, the run's folder.
+    """The verified evidence of every planned cell of the experiment, in the run's folder below ``results``.
 
     Raises Unverified, naming the file, for whatever may not enter an exhibit.
     """
+    folder = Path(results) / settings.run
     records = tuple(
-        evidence.verify(Path(results) / cell.path, settings.run, cell) for cell in settings.cells(experiment)
+        evidence.verify(folder / cell.path, settings.run, cell) for cell in settings.cells(experiment)
     )
     _refuse_mixed(records, "environments", lambda record: record.provenance["fingerprint"])
     _refuse_mixed(records, "configurations", lambda record: record.provenance["config"])

@@ -13,6 +13,7 @@ from complab.report.selection import Where, find
 HEIGHT = 2.7
 BROKEN, WHOLE = "#F5D9C0", "white"
 INK, BAND = "#0072B2", "#DDDDDD"
+SINGLE = {"linestyle": "", "marker": ".", "color": INK, "alpha": 0.45, "markeredgewidth": 0}
 INSTRUMENTS = {
     "explain": (Ask("count", ("explain_graphs",)), Ask("count", ("explain_breaks",))),
     "log": (Ask("count", ("log_breaks",)),),
@@ -58,11 +59,8 @@ def _matrix(axes: Axes, marks: dict[str, Number], cases: list[str]) -> None:
     for row, case in enumerate(cases):
         for column, instrument in enumerate(INSTRUMENTS):
             text, broken = _finding(marks, case, instrument)
-            box = Rectangle(
-                (column - 0.48, row - 0.45), 0.96, 0.9, facecolor=BROKEN if broken else WHOLE, edgecolor="#808080",
-                linewidth=0.6,
-            )
-            axes.add_patch(box)
+            look = {"facecolor": BROKEN if broken else WHOLE, "edgecolor": "#808080", "linewidth": 0.6}
+            axes.add_patch(Rectangle((column - 0.48, row - 0.45), 0.96, 0.9, **look))
             axes.text(column, row, text, ha="center", va="center", fontweight="bold" if broken else "normal")
 
 
@@ -70,12 +68,16 @@ def _finding(marks: dict[str, Number], case: str, instrument: str) -> tuple[str,
     """What an instrument says in words, and whether that is a break."""
     if instrument == "explain":
         graphs, breaks = marks[f"{case}/explain/explain_graphs"], marks[f"{case}/explain/explain_breaks"]
-        return f"{_plural(graphs, 'graph')}\n{_plural(breaks, 'break')}", breaks.head != "0" and bool(breaks.facts)
+        return f"{_plural(graphs, 'graph')}\n{_plural(breaks, 'break')}", _broken(breaks)
     if instrument == "log":
         breaks = marks[f"{case}/log/log_breaks"]
-        return _plural(breaks, "break"), breaks.head != "0" and bool(breaks.facts)
+        return _plural(breaks, "break"), _broken(breaks)
     accepts = marks[f"{case}/fullgraph/fullgraph_accepts"]
     return {"yes": "accepts", "no": "rejects"}.get(accepts.head, accepts.head), accepts.head == "no"
+
+
+def _broken(breaks: Number) -> bool:
+    return bool(breaks.facts) and breaks.head != "0"
 
 
 def _plural(number: Number, noun: str) -> str:
@@ -100,23 +102,26 @@ def _steady(axes: Axes, marks: dict[str, Number], cases: list[str], noise: dict)
         drawn += [*ratio.samples, ratio.low or ratio.value, ratio.high or ratio.value]
         drawn += _band(axes, row, control, noise)
         if ratio.low is not None:
-            axes.plot([ratio.low, ratio.high], [row, row], "|-", color=INK, linewidth=1.3, markersize=7, zorder=4)
+            ends = [ratio.low, ratio.high]
+            axes.plot(ends, [row, row], "|-", color=INK, linewidth=1.3, markersize=7, zorder=4)
         if len(ratio.samples) > 1:
             beside = [row + 0.2] * len(ratio.samples)
-            axes.plot(ratio.samples, beside, ".", color=INK, alpha=0.45, markersize=4.5, markeredgewidth=0, zorder=3)
+            axes.plot(ratio.samples, beside, markersize=4.5, zorder=3, **SINGLE)
         axes.plot(ratio.value, row, "o", color=INK, markersize=4, zorder=5)
         _say(axes, row - 0.32, f"{ratio.text}, {marks[f'{case}/verdict'].head}")
     _scale(axes, drawn)
     handles = [Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference")]
     if any(len(marks[f"{case}/ratio"].samples) > 1 for case in cases):
-        point = {"marker": ".", "color": INK, "alpha": 0.45, "markeredgewidth": 0}
-        handles.append(Line2D([], [], linestyle="", label="single process", **point))
-    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=2, borderpad=0, fontsize=7)
+        handles.append(Line2D([], [], label="single process", **SINGLE))
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(-0.03, 1), ncols=2, borderpad=0, fontsize=7
+    )
 
 
 def _say(axes: Axes, y: float, text: str) -> None:
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    axes.text(0.5, y, text, transform=axes.get_yaxis_transform(), ha="center", va="center", bbox=clear, zorder=6)
+    middle = {"ha": "center", "va": "center", "transform": axes.get_yaxis_transform()}
+    axes.text(0.5, y, text, bbox=clear, zorder=6, **middle)
 
 
 def _band(axes: Axes, row: int, control: Number, noise: dict) -> list[float]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from matplotlib.typing import ColorType
 
@@ -27,10 +28,16 @@ PLACES = [
 Label = tuple[str, float, float, ColorType]
 
 
+def settle(figure: Figure) -> None:
+    """Fix the layout: from here on pixels mean something, and every format gets the same one."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def place(axes: Axes, wanted: Sequence[Label], taken: Iterable[Bbox]) -> None:
     """Write each label near its mark, clear of ``taken`` (in pixels), of the others, inside the axes.
 
-    The layout must be final. If every place is taken the last one is used: a label is never left out.
+    The layout must be settled. If every place is taken the last one is used: a label is never left out.
     """
     figure = axes.figure
     renderer = figure.canvas.get_renderer()
@@ -41,8 +48,10 @@ def place(axes: Axes, wanted: Sequence[Label], taken: Iterable[Bbox]) -> None:
         for dx, dy, horizontal, vertical in PLACES:
             label.set(position=(dx, dy), horizontalalignment=horizontal, verticalalignment=vertical)
             box = label.get_window_extent(renderer)
-            free = not any(box.overlaps(other) for other in occupied)
-            if free and inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1:
+            within = (
+                inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            )
+            if within and not any(box.overlaps(other) for other in occupied):
                 break
         occupied.append(label.get_window_extent(renderer))
 

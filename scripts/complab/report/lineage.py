@@ -15,6 +15,9 @@ from complab.report.number import Ask, Number
 
 VERSION = 1
 
+# The numbers of a table by row key and column.
+Cells = dict[str, dict[str, Number]]
+
 
 def ranges(lines: Iterable[int]) -> list[str]:
     """Line numbers as text, runs drawn together: 2, 3, 4, 9 become "2-4", "9"."""
@@ -64,8 +67,8 @@ def entry(number: Number) -> dict:
     return told | {key: value for key, value in further.items() if value not in (None, [], "")}
 
 
-def document(gathered: Gathered, tables: dict[str, dict[str, dict[str, Number]]], marks: dict[str, Number]) -> str:
-    """The lineage file of one exhibit, as JSON text."""
+def document(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Number]) -> str:
+    """The lineage file of one exhibit, as JSON text; ``tables`` holds the cells of each by name."""
     return evidence.json_text(
         {
             "lineage_version": VERSION,
@@ -84,12 +87,15 @@ def document(gathered: Gathered, tables: dict[str, dict[str, dict[str, Number]]]
                 "indeterminate": [record.cell.path for record in gathered.indeterminate],
             },
             "tables": {
-                name: {key: {column: entry(number) for column, number in cells.items()} for key, cells in rows.items()}
-                for name, rows in tables.items()
+                name: {key: _entries(row) for key, row in rows.items()} for name, rows in tables.items()
             },
-            "figure": {name: entry(number) for name, number in marks.items()},
+            "figure": _entries(marks),
         }
     )
+
+
+def _entries(numbers: dict[str, Number]) -> dict[str, dict]:
+    return {name: entry(number) for name, number in numbers.items()}
 
 
 def recompute(told: dict, noise: dict, results: Path) -> Number:

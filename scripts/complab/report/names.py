@@ -19,7 +19,8 @@ def table_stem(experiment: str, table: str) -> str:
 def outputs(settings: Settings, experiment: str) -> list[str]:
     """Every file of the experiment's exhibit by name, none if it declares no exhibit."""
     exhibit = settings.experiment(experiment)["exhibit"]
-    tables = [f"{table_stem(experiment, table)}.{end}" for table in exhibit["tables"] for end in TABLE_FORMATS]
+    stems = [table_stem(experiment, table) for table in exhibit["tables"]]
+    tables = [f"{stem}.{end}" for stem in stems for end in TABLE_FORMATS]
     figures = [f"{experiment}.{end}" for end in FIGURE_FORMATS] if "figure" in exhibit else []
     drawn = tables + figures
     return [*drawn, f"{experiment}.lineage.json"] if drawn else []

@@ -11,7 +11,7 @@ from complab.report.gather import Fact
 
 FAILED, INDETERMINATE = "failed", "indeterminate"
 NOT_MEASURED, NOT_REPORTED = "not measured", "not reported"
-NOT_APPLICABLE = "–"
+NOT_APPLICABLE = "\N{EN DASH}"
 ABSENT = (FAILED, INDETERMINATE, NOT_MEASURED, NOT_REPORTED, NOT_APPLICABLE)
 
 FACTORS = {"": 1, "s": 1, "ms": 1000}
@@ -38,8 +38,9 @@ class Number:
     """A fact as printed: ``head`` with its uncertainty ``tail``, and everything it was made from.
 
     ``value``, ``low``, ``high`` and ``samples`` (one per process, in order of the cells) are in ``unit``
-    and unrounded. ``value`` is None where there is no number to tell; ``head`` then says why. ``flags``
-    are remarks for the reader, each a rule and how it was broken. ``ledgers`` names ledger files that were read besides the rows.
+    and unrounded. ``value`` is None where there is no number to tell; ``head`` then says why, and
+    ``because`` names the cells or facts to blame. ``flags`` are remarks for the reader, each a rule and
+    how it was broken. ``ledgers`` names ledger files that were read besides the rows.
     """
 
     ask: Ask

@@ -14,7 +14,16 @@ from complab.config import Settings
 from complab.errors import one_line
 from complab.report import formulas, names
 from complab.report.gather import Gathered
-from complab.report.number import ABSENT, FACTORS, FAILED, INDETERMINATE, NOT_MEASURED, Ask, Number
+from complab.report.number import (
+    ABSENT,
+    FACTORS,
+    FAILED,
+    INDETERMINATE,
+    NOT_APPLICABLE,
+    NOT_MEASURED,
+    Ask,
+    Number,
+)
 from complab.report.selection import Where, find
 
 WITH_INTERVAL = ("total", "total ratio", "ratio")
@@ -24,7 +33,7 @@ WIDE, FEW = 18, 5
 
 @dataclass(frozen=True)
 class Column:
-    """A declared column: what it asks and how it is headed. A note stands under the table instead of in it."""
+    """A declared column: what it asks and how it is headed. A note stands under the table, not in it."""
 
     name: str
     spec: dict
@@ -131,6 +140,8 @@ def to_csv(table: Table) -> str:
 
 
 def _raw(number: Number) -> str:
+    if number.head == NOT_APPLICABLE:
+        return "not applicable"
     if number.value is None or isinstance(number.value, str):
         return number.head
     return repr(number.value)
@@ -176,14 +187,15 @@ def _marked(number: Number, text: str) -> str:
 def caption(gathered: Gathered, table: Table) -> str:
     """What the table shows and what it was measured on, in one line."""
     caption = f" {table.spec['caption']}." if table.spec["caption"] else ""
-    return f"{gathered.title}.{caption} Run {gathered.run}; torch {gathered.torch}; {gathered.device}; {counts(gathered)}."
+    machine = f"Run {gathered.run}; torch {gathered.torch}; {gathered.device}; {counts(gathered)}."
+    return f"{gathered.title}.{caption} {machine}"
 
 
 def counts(gathered: Gathered) -> str:
     """How many processes were measured, failed, and could not prove their cache state."""
     return (
-        f"{len(gathered.determinate)} of {len(gathered.records)} processes measured, {len(gathered.failed)} failed, "
-        f"{len(gathered.indeterminate)} indeterminate"
+        f"{len(gathered.determinate)} of {len(gathered.records)} processes measured, "
+        f"{len(gathered.failed)} failed, {len(gathered.indeterminate)} indeterminate"
     )
 
 
@@ -269,8 +281,8 @@ def _how_to_read(gathered: Gathered, table: Table) -> list[str]:
         lines.append("The ratio of eager is the A/A control: eager against itself, in the same rounds.")
     if any(column.spec["formula"] == "verdict" for column in table.columns):
         lines.append(
-            "Faster or slower: the whole interval lies beyond the noise floor (eager against itself) and beyond "
-            f"{noise['practical_threshold'] * 100:g} %."
+            "Faster or slower: the whole interval lies beyond the noise floor (eager against itself) and "
+            f"beyond {noise['practical_threshold'] * 100:g} %."
         )
     return lines
 

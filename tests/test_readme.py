@@ -1,0 +1,117 @@
+"""The README's commands work as written: the quick ones are run, the long ones are run dry."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from test_pipeline import copy_project, edit_config, told
+
+from complab.config import PROJECT
+
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+TABLED = re.findall(r"^\|[^|`]+\| `([^`]+)` \|$", README, re.MULTILINE)
+COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()] + TABLED
+IN_TEXT = re.findall(r"`((?:make|snakemake|complab) [^`]+)`", README)
+
+
+def commands(first: str) -> list[str]:
+    """The README's commands that begin with a word, each once."""
+    found = [command for command in [*COMMANDS, *IN_TEXT] if command.split()[0] == first]
+    return list(dict.fromkeys(found))
+
+
+def run(argv: list[str], folder: Path = PROJECT) -> subprocess.CompletedProcess:
+    """Run a command with this environment's programs first on the path."""
+    shell = f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; {shlex.join(argv)}"
+    return subprocess.run(["bash", "-c", shell], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_two_commands_come_first():
+    assert COMMANDS[:2] == ["make evidence SCALE=quick", "make test"]
+
+
+def test_every_command_is_of_a_kind_that_is_tested_here():
+    assert {command.split()[0] for command in COMMANDS} == {"make", "snakemake", "complab", "python"}
+
+
+@pytest.mark.parametrize("command", commands("make"))
+def test_make_commands_name_targets_that_exist(command):
+    answer = run(["make", "--dry-run", *shlex.split(command)[1:]])
+    assert answer.returncode == 0, told(answer)
+
+
+@pytest.mark.parametrize("word", re.findall(r"`((?:figures|workflow|envs)/[\w./-]+)`", README))
+def test_committed_paths_that_the_readme_names_exist(word):
+    if not word.startswith("figures/current"):
+        assert (PROJECT / word).exists()
+
+
+@pytest.mark.parametrize("path", re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README))
+def test_pictures_exist(path):
+    assert (PROJECT / path).is_file()
+
+
+def test_the_quick_scale_is_what_the_readme_says_it_is():
+    assert "quick" in yaml.safe_load((PROJECT / "config.yaml").read_text())["scales"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", commands("snakemake"))
+def test_snakemake_commands_plan_what_they_say(command, tmp_path):
+    project = copy_project(tmp_path / "project")
+    words = shlex.split(command.replace("/path/to/bin/python", sys.executable))
+    words.insert(1, "-n")
+    if words[-2:] == ["-n", "snakemake"] or words == ["snakemake", "-n"]:
+        words += ["--cores", "1"]
+    if f"python={sys.executable}" in words:
+        # The interpreter that runs the tests is "another" one only under another name.
+        other = tmp_path / "bin" / "python"
+        other.parent.mkdir()
+        other.symlink_to(sys.executable)
+        words[words.index(f"python={sys.executable}")] = f"python={sys.executable}"
+    answer = run(words, project)
+    assert answer.returncode == 0, told(answer)
+    assert "Job stats" in told(answer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", commands("complab"))
+def test_complab_commands_answer(command):
+    words = shlex.split(command)
+    answer = run([sys.executable, "-m", "complab.cli", *words[1:]], PROJECT / "scripts")
+    if "bundle.zip" in command:
+        answer = run([sys.executable, "scripts/pipeline.py", "--help"])
+    assert answer.returncode in (0, 2), told(answer)
+    assert "Traceback" not in told(answer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", commands("python"))
+def test_the_command_by_hand_ends_with_the_line_the_readme_shows(command):
+    answer = run(shlex.split(command))
+    assert answer.returncode == 0, told(answer)
+    shown = next(line for line in README.splitlines() if line.startswith("e1_opening_failure/static/cold/1:"))
+    assert answer.stdout.strip().splitlines()[-1].startswith(shown.removesuffix(" ..."))
+
+
+@pytest.mark.slow
+def test_the_recipe_for_an_experiment_gives_rule_target_and_evidence(tmp_path):
+    project = copy_project(tmp_path / "project")
+    recipe = next(text for kind, text in BLOCKS if kind == "python")
+    entry = yaml.safe_load(next(text for kind, text in BLOCKS if kind == "yaml"))
+    name = next(iter(entry))
+    (project / "scripts" / f"{name}.py").write_text(recipe)
+    edit_config(project, lambda values: values["experiments"].update(entry))
+    plan = run(["snakemake", "-n", "--cores", "1", name.split("_")[0]], project)
+    assert plan.returncode == 0, told(plan)
+    assert re.search(rf"^{name} +6$", told(plan), re.MULTILINE)
+    words = ("--policy", "default", "--out", str(tmp_path / "cell"))
+    cell = run([sys.executable, f"scripts/{name}.py", *words], project)
+    assert cell.returncode == 0, told(cell)
+    assert "cache cold-proven" in cell.stdout
+    assert (tmp_path / "cell" / "provenance.json").is_file()
