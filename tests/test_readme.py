@@ -1,5 +1,6 @@
 """The README's commands work as written: the quick ones are run, the long ones are run dry."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -8,15 +9,19 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_pipeline import copy_project, edit_config, told
 
 from complab.config import PROJECT
+from project_copy import copy_project, edit_config
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 TABLED = re.findall(r"^\|[^|`]+\| `([^`]+)` \|$", README, re.MULTILINE)
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()] + TABLED
 IN_TEXT = re.findall(r"`((?:make|snakemake|complab) [^`]+)`", README)
+
+
+def told(answer: subprocess.CompletedProcess) -> str:
+    return answer.stdout + answer.stderr
 
 
 def commands(first: str) -> list[str]:
@@ -62,32 +67,33 @@ def test_the_quick_scale_is_what_the_readme_says_it_is():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands("snakemake"))
-def test_snakemake_commands_plan_what_they_say(command, tmp_path):
+def test_snakemake_commands_plan_something(command, tmp_path):
     project = copy_project(tmp_path / "project")
     words = shlex.split(command.replace("/path/to/bin/python", sys.executable))
-    words.insert(1, "-n")
-    if words[-2:] == ["-n", "snakemake"] or words == ["snakemake", "-n"]:
-        words += ["--cores", "1"]
-    if f"python={sys.executable}" in words:
-        # The interpreter that runs the tests is "another" one only under another name.
-        other = tmp_path / "bin" / "python"
-        other.parent.mkdir()
-        other.symlink_to(sys.executable)
-        words[words.index(f"python={sys.executable}")] = f"python={sys.executable}"
-    answer = run(words, project)
+    answer = run([words[0], "-n", *words[1:]], project)
     assert answer.returncode == 0, told(answer)
     assert "Job stats" in told(answer)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", commands("complab"))
-def test_complab_commands_answer(command):
-    words = shlex.split(command)
-    answer = run([sys.executable, "-m", "complab.cli", *words[1:]], PROJECT / "scripts")
-    if "bundle.zip" in command:
-        answer = run([sys.executable, "scripts/pipeline.py", "--help"])
-    assert answer.returncode in (0, 2), told(answer)
-    assert "Traceback" not in told(answer)
+def test_complab_commands_answer_in_one_line_what_they_found(command):
+    answer = subprocess.run(
+        [sys.executable, "-m", "complab.cli", *shlex.split(command)[1:]],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "scripts")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode == 0:
+        assert "cells" in answer.stdout
+    else:
+        # A clone has no run of its own yet, and its user is told so.
+        assert (PROJECT / "results" / "current").exists() is False
+        assert (
+            answer.stderr
+            == "complab: run 'current' has no evidence; measure it, or name another with --run\n"
+        )
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def write(results: Path, run: str, target: Path) -> int:
     """
     folders = sorted(path.parent for path in (results / run).glob(f"*/*/*/*/{evidence.PROVENANCE}"))
     if not folders:
-        raise UsageProblem(f"run '{run}' has no evidence under {results}; measure it first")
+        raise UsageProblem(f"run '{run}' has no evidence; measure it, or name another with --run")
     target.parent.mkdir(parents=True, exist_ok=True)
     private = target.with_name(f".{target.name}.partial")
     try:

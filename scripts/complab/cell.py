@@ -267,7 +267,8 @@ def _announcement(plan: Plan, cell: Cell) -> str:
 def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
     """Measure a cell in its own workplace, which lives as long as ``stack``."""
     load = {"before": facts.collect_load()}
-    sealed_headers = headers.require(job.plan, job.say)
+    compiles = job.cell.cache != "none"
+    sealed_headers = headers.require(job.plan, job.say) if compiles else headers.NOTHING
     place = job.place = stack.enter_context(isolation.workplace(job.plan.settings["scratch"]))
     headers.link_into(place, sealed_headers)
     sealed = _warm_up_cache(job, place) if job.cell.cache == "warm" else None

@@ -5,10 +5,11 @@ not count), the cell's slice of the configuration, and the fingerprint of its en
 """
 
 import ast
+import contextlib
+import datetime
 import functools
 import hashlib
 import json
-import operator
 from pathlib import Path
 
 from complab import evidence, facts
@@ -218,13 +219,29 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def summarise(cells_with_reasons: list[tuple[Cell, str]]) -> list[str]:
+def summarise(stale: dict[Cell, str]) -> list[str]:
     """One line per reason with the number of cells it holds for, most cells first."""
     groups: dict[str, list[Cell]] = {}
-    for cell, reason in cells_with_reasons:
+    for cell, reason in stale.items():
         groups.setdefault(reason, []).append(cell)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), operator.itemgetter(0)(item)))
-    return [
-        f"{len(cells)} cell{'s' * (len(cells) > 1)} to measure ({cells[0]}{', ...' * (len(cells) > 1)}): {reason}"
-        for reason, cells in ordered
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [f"{_counted(group)}: {reason}" for reason, group in ordered]
+
+
+def _counted(group: list[Cell]) -> str:
+    if len(group) == 1:
+        return f"1 cell to measure ({group[0]})"
+    return f"{len(group)} cells to measure ({group[0]}, ...)"
+
+
+def write_plan(path: Path, stale: dict[Cell, str]) -> None:
+    """Write down the cells to measure and why; each writing differs, by its time, from the one before.
+
+    Where the folder cannot be written nothing can be measured either; looking is still possible.
+    """
+    lines = [
+        f"# {datetime.datetime.now(datetime.UTC).isoformat()}",
+        *(f"{cell}: {why}" for cell, why in stale.items()),
     ]
+    with contextlib.suppress(OSError):
+        evidence.write_atomically(path, "\n".join(lines) + "\n")

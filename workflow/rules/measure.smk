@@ -36,8 +36,13 @@ for name in experiments:
         name:
             name
         input:
+            planned=lambda wildcards, name=name: planned(name, wildcards),
             # Only their being there counts: each cell verifies the headers it uses.
-            headers=ancient(f"{HEADERS}/manifest.json"),
+            headers=branch(
+                evaluate("{cache} == 'none'"),
+                then=[],
+                otherwise=ancient(f"{HEADERS}/manifest.json"),
+            ),
             cold=branch(
                 evaluate("{cache} == 'warm'"),
                 then=f"{RUN}/{name}/{{policy}}/cold/{{replicate}}/provenance.json",

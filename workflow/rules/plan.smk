@@ -1,7 +1,7 @@
 """What is to be measured, and what is its evidence about?
 
 REQUIRED INPUTS: config.yaml with what the command line lays over it.
-OUTPUTS: none; `plan`, `experiments` and `cells` for the rules, and on the terminal why cells are stale.
+OUTPUTS: results/{run}/planned.txt, the cells to measure and why; `plan`, `experiments`, `cells` for the rules.
 """
 
 import json
@@ -43,5 +43,18 @@ def records(name):
     return [f"{RUN}/{cell.path}/provenance.json" for cell in cells if cell.experiment == name]
 
 
-for line in staleness.summarise([(cell, reason) for cell in cells if (reason := plan.why_stale(cell))]):
+stale = {cell: reason for cell in cells if (reason := plan.why_stale(cell))}
+for line in staleness.summarise(stale):
     print(f"complab: {line}", file=sys.stderr)
+
+# Snakemake compares parameters only where it remembers the last run. A copied or cleaned folder has no
+# such memory, so each cell also has this file as input: newer than its evidence exactly if it is stale.
+PLANNED = f"{RUN}/planned.txt"
+if stale or not Path(PLANNED).exists():
+    staleness.write_plan(Path(PLANNED), stale)
+
+
+def planned(name, wildcards):
+    """The plan as an input that counts only for a stale cell."""
+    cell = choices.Cell(name, wildcards.policy, wildcards.cache, int(wildcards.replicate))
+    return PLANNED if cell in stale else ancient(PLANNED)

@@ -18,6 +18,8 @@ from complab.measure import cache, isolation
 from complab.staleness import Plan, digest_of
 
 MANIFEST = "manifest.json"
+# What a cell that compiles nothing gets.
+NOTHING = {"folder": None, "files": {}, "build_s": 0}
 
 
 def folder_of(plan: Plan) -> Path:

@@ -1,0 +1,315 @@
+"""The ledger names the first level that does not pass, and lack of evidence is never a pass."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from complab.evidence import Row
+from complab.measure import ledger
+from complab.measure.ledger import FAIL, LEVELS, NO_EVIDENCE, NOT_JUDGED, PASS, Facts, fill, judge
+
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4, "reason": "sums in another order"}
+SERVICE = [60, 63, 69, 16, 19, 75, 19, 55, 25, 35, 37, 66, 52]
+BREAK = "$PROJECT/scripts/e3_graph_breaks.py:20: if x.sum().item() > 0: | Unsupported Tensor.item() call"
+
+
+def row(metric: str, value: float, call: int | None = None, detail: str = "", *, case: str = "model", **cell) -> Row:
+    names = {"experiment": "e1_opening_failure", "policy": "static", "cache": "cold", "replicate": 1, **cell}
+    return Row(**names, case=case, call=call, metric=metric, value=float(value), unit="1", detail=detail)
+
+
+def captured(graphs: int, *, breaks: str = "", recompiles: int = 0, limit: str = "", case: str = "model") -> list[Row]:
+    """What is recorded around the calls of a case."""
+    return [
+        row("frames_tried", graphs + bool(limit), case=case),
+        row("frames_compiled", graphs, case=case),
+        row("graphs_captured", graphs, case=case),
+        row("log_breaks", bool(breaks), detail=breaks, case=case),
+        row("log_break_messages", bool(breaks), case=case),
+        row("log_recompiles", recompiles, case=case),
+        row("limit_hits", bool(limit), detail=limit, case=case),
+    ]
+
+
+def steady(eager: float = 0.004, compiled: float = 0.002, case: str = "model") -> list[Row]:
+    rows = []
+    for call in range(5):
+        rows += [row("steady_eager", eager, call, case=case), row("steady_control", eager, call, case=case)]
+        rows.append(row("steady_compiled", compiled, call, case=case))
+    return rows
+
+
+def served(lengths: list[int], fates: list[str], expected: list[int] | None = None) -> list[Row]:
+    """A stream call by call; ``expected`` holds, per recompile, the length its newest variant expected."""
+    rows, seen, recompiles = [], [], iter(expected or [])
+    for call, (length, fate) in enumerate(zip(lengths, fates, strict=True)):
+        rows += [row("sequence_length", length, call), row("eager_time", 0.004, call), row(fate, 1, call)]
+        if fate == "new_variants":
+            seen.append(length)
+        if (fate == "new_variants" and len(seen) > 1) or fate == "refused_attempts":
+            newest = next(recompiles, seen[-1])
+            detail = f"0/{len(seen)}: tensor 'idx' size mismatch at index 1. expected {newest}, actual {length}"
+            rows.append(row("recompiles", 1, call, f"{detail} | 0/0: tensor 'idx' size mismatch at index 1"))
+        rows += [row("within_tolerance", 1, call), row("bitwise_equal", 0, call), row("max_abs_diff", 7e-7, call)]
+        rows.append(row("compiled_time", 5.0 if fate == "new_variants" else 0.003, call))
+    return rows
+
+
+NEW, REUSE, REFUSED, EAGER = "new_variants", "reuses", "refused_attempts", "eager_calls"
+E1_STATIC = [
+    *served(SERVICE, [NEW] * 6 + [REUSE] + [NEW] * 2 + [REFUSED] + [EAGER] * 3),
+    *captured(8, recompiles=8, limit="recompile_limit (8): 0/7: tensor 'idx' size mismatch at index 1"),
+    *steady(),
+]
+E1_DEFAULT = [*served(SERVICE, [NEW] * 2 + [REUSE] * 11, [60]), *captured(2, recompiles=1), *steady()]
+FEW_VARIANTS = [*served(SERVICE[:4], [NEW] * 4), *captured(4, recompiles=3), *steady()]
+BROKEN = [
+    row("within_tolerance", 1, 0, case="with_break"),
+    row("bitwise_equal", 0, 0, case="with_break"),
+    row("max_abs_diff", 1.5e-5, 0, case="with_break"),
+    row("first_call", 10.0, case="with_break"),
+    *captured(2, breaks=BREAK, case="with_break"),
+    *steady(case="with_break"),
+    row("explain_graphs", 2, case="with_break"),
+    row("explain_breaks", 1, detail=BREAK, case="with_break"),
+    row("fullgraph_accepts", 0, detail="UserError: Could not guard", case="with_break"),
+]
+WRONG = [replace(item, value=0.0) if item.metric == "within_tolerance" and item.call == 3 else item for item in E1_DEFAULT]
+STORIES = {"e1 static": E1_STATIC, "few variants": FEW_VARIANTS, "broken": BROKEN, "wrong": WRONG, "e1 default": E1_DEFAULT}
+
+
+def region(rows: list[Row], limit: int = 8) -> dict:
+    """The one ledger of rows about one case."""
+    (found,) = fill(rows, TOLERANCE, limit)["regions"].values()
+    return found
+
+
+def verdicts(rows: list[Row], limit: int = 8) -> dict[str, str]:
+    return {level["level"]: level["verdict"] for level in judge(Facts(rows), TOLERANCE, limit)}
+
+
+# The stories of the chapter.
+
+
+def test_static_shapes_fail_stable_at_request_9_for_the_size_at_index_1():
+    found = region(E1_STATIC)
+    assert found["first_failing_level"] == "STABLE"
+    assert found["sentence"] == (
+        "STABLE fails: idx: size mismatch at index 1; 8 variants fill the limit of 8, request 9 was refused, "
+        "3 later calls ran eager"
+    )
+
+
+def test_static_shapes_are_counted_call_by_call():
+    told = region(E1_STATIC)["stability"]
+    assert {fate: told[fate] for fate in ledger.FATES} == {
+        "new_variants": 8,
+        "reuses": 1,
+        "refused_attempts": 1,
+        "eager_calls": 3,
+        "skipped_frames": 0,
+    }
+    assert (told["calls"], told["distinct_inputs"], told["limit"], told["limit_reached"]) == (13, 12, 8, True)
+
+
+def test_the_failed_assumption_is_one_however_many_lengths_failed_it():
+    failed = region(E1_STATIC)["assumptions"]["failed"]
+    assert failed == [{"kind": "shape", "guard": "idx: size mismatch at index 1", "times": 8}]
+
+
+def test_one_recompile_and_then_silence_is_stable():
+    found = region(E1_DEFAULT)
+    assert verdicts(E1_DEFAULT) == {
+        "RUNS": PASS,
+        "CORRECT": PASS,
+        "CAPTURED": PASS,
+        "STABLE": PASS,
+        "WORTH IT": NO_EVIDENCE,
+    }
+    assert found["first_failing_level"] is None
+    stable = found["levels"][3]["evidence"]
+    assert "idx: size mismatch at index 1" in stable
+    assert "2 variants serve every later call" in stable
+
+
+def test_an_assumption_that_fails_again_is_not_stable_even_below_the_limit():
+    found = region(FEW_VARIANTS)
+    assert found["first_failing_level"] == "STABLE"
+    assert "idx: size mismatch at index 1 failed 3 times; 4 variants" in found["sentence"]
+
+
+def test_a_break_fails_captured_with_its_source_line():
+    found = region(BROKEN)
+    assert found["first_failing_level"] == "CAPTURED"
+    assert "e3_graph_breaks.py:20: if x.sum().item() > 0:" in found["sentence"]
+    assert "(log breaks 1, explain breaks 1, fullgraph 0)" in found["sentence"]
+
+
+def test_a_wrong_output_fails_correct_and_names_the_call_and_the_bounds():
+    found = region(WRONG)
+    assert found["first_failing_level"] == "CORRECT"
+    assert found["sentence"] == "CORRECT fails: call 3 differs from eager beyond rtol 0.0001, atol 0.0001"
+
+
+def test_whether_it_is_worth_it_cannot_be_told_from_one_process():
+    level = region(E1_DEFAULT)["levels"][4]
+    assert level["verdict"] == NO_EVIDENCE
+    assert level["evidence"] == "one process cannot resolve it (steady state 0.50 times eager here)"
+
+
+# Order and lack of evidence.
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_levels_are_judged_in_order_up_to_the_first_that_does_not_pass(story):
+    levels = region(STORIES[story])["levels"]
+    assert [level["level"] for level in levels] == list(LEVELS)
+    told = [level["verdict"] for level in levels]
+    stopped = next(index for index, verdict in enumerate(told) if verdict != PASS)
+    assert set(told[stopped + 1 :]) <= {NOT_JUDGED}
+    assert NOT_JUDGED not in told[: stopped + 1]
+    assert all(level["evidence"] for level in levels)
+
+
+def test_without_any_fact_no_level_passes():
+    assert verdicts([]) == {"RUNS": NO_EVIDENCE, **dict.fromkeys(LEVELS[1:], NOT_JUDGED)}
+
+
+def test_a_region_that_was_only_probed_is_not_said_to_run():
+    found = region([row("explain_graphs", 1), row("explain_breaks", 0), row("fullgraph_accepts", 1)])
+    assert found["first_failing_level"] is None
+    assert found["sentence"] == "RUNS has no evidence: no compiled call was made; only capture was probed"
+    assert found["capture"]["graphs_explain"] == 1
+    assert found["capture"]["graphs_captured"] == ledger.NOT_MEASURED
+
+
+def test_calls_without_a_captured_log_are_no_evidence_of_capture():
+    rows = [item for item in E1_DEFAULT if item.metric != "log_breaks"]
+    assert verdicts(rows)["CAPTURED"] == NO_EVIDENCE
+
+
+def test_without_a_steady_state_its_worth_has_no_evidence():
+    rows = [item for item in E1_DEFAULT if not item.metric.startswith("steady")]
+    level = region(rows)["levels"][4]
+    assert (level["verdict"], level["evidence"]) == (NO_EVIDENCE, "no steady state was measured")
+
+
+def test_more_graphs_than_variants_fail_captured_even_if_no_break_was_logged():
+    rows = [replace(item, value=3.0) if item.metric == "graphs_captured" else item for item in E1_DEFAULT]
+    found = region(rows)
+    assert found["first_failing_level"] == "CAPTURED"
+    assert "3 graphs for 2 variants" in found["sentence"]
+
+
+def test_a_call_that_fullgraph_rejects_fails_captured_with_the_refusal():
+    rows = [*E1_DEFAULT, row("fullgraph_accepts", 0, detail="Unsupported: generator")]
+    assert "fullgraph rejects the call: Unsupported: generator" in region(rows)["sentence"]
+
+
+def test_a_refusal_whose_guard_was_not_logged_still_fails_stable():
+    found = region([item for item in E1_STATIC if item.metric != "recompiles"])
+    assert found["first_failing_level"] == "STABLE"
+    assert "the guard was not logged" in found["sentence"]
+
+
+def test_variants_whose_recompiles_were_not_logged_are_not_called_stable():
+    assert verdicts([item for item in FEW_VARIANTS if item.metric != "recompiles"])["STABLE"] != PASS
+
+
+def test_calls_that_ran_eager_are_not_called_stable():
+    told = [item for item in E1_STATIC if item.metric not in ("refused_attempts", "recompiles")]
+    assert verdicts(told)["STABLE"] != PASS
+
+
+def test_outputs_that_agree_in_an_infinity_have_no_largest_difference():
+    """Equal infinities are within tolerance, and their difference is no number."""
+    rows = [item for item in E1_DEFAULT if item.metric != "max_abs_diff"]
+    assert verdicts(rows)["CORRECT"] in (PASS, NO_EVIDENCE)
+
+
+# Which fact is removed never makes a failure a success.
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("limit", [8, 64])
+def test_removing_any_metric_never_turns_a_fail_into_a_pass(story, limit):
+    rows = STORIES[story]
+    failed = [name for name, verdict in verdicts(rows, limit).items() if verdict == FAIL]
+    for metric in sorted({item.metric for item in rows}):
+        told = verdicts([item for item in rows if item.metric != metric], limit)
+        assert not [name for name in failed if told[name] == PASS], metric
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_removing_any_two_metrics_never_turns_a_fail_into_a_pass(story):
+    rows = STORIES[story]
+    failed = [name for name, verdict in verdicts(rows).items() if verdict == FAIL]
+    for removed in itertools.combinations(sorted({item.metric for item in rows}), 2):
+        told = verdicts([item for item in rows if item.metric not in removed])
+        assert not [name for name in failed if told[name] == PASS], removed
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_ledger_can_be_filled_from_whatever_rows_there_are(story):
+    draw = random.Random(13)
+    for _ in range(60):
+        rows = [item for item in STORIES[story] if draw.random() < 0.6]
+        for found in fill(rows, TOLERANCE, 8)["regions"].values():
+            assert found["sentence"]
+            assert found["first_failing_level"] in (None, *LEVELS)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_order_of_facts_does_not_matter_between_metrics(story):
+    by_metric = sorted(STORIES[story], key=lambda item: item.metric)
+    assert region(by_metric) == region(STORIES[story])
+
+
+# Which regions there are.
+
+
+def test_an_eager_cell_has_no_region():
+    rows = [replace(item, policy="eager", cache="none") for item in steady() if item.metric != "steady_compiled"]
+    rows += [row("sequence_length", 60, 0, policy="eager", cache="none"), row("import_time", 1.0, case="process")]
+    assert fill(rows, TOLERANCE, 8) == {"regions": {}}
+
+
+def test_each_compiled_case_has_a_region_and_the_process_has_none():
+    rows = [*E1_DEFAULT, *BROKEN, row("import_time", 1.0, case="process")]
+    regions = fill(rows, TOLERANCE, 8)["regions"]
+    assert list(regions) == ["model", "with_break"]
+    assert regions["model"]["region"] == "model under policy static"
+
+
+def test_one_regions_facts_do_not_leak_into_another():
+    together = fill([*E1_DEFAULT, *BROKEN], TOLERANCE, 8)["regions"]
+    assert together["model"] == region(E1_DEFAULT)
+    assert together["with_break"] == region(BROKEN)
+
+
+# Costs.
+
+
+def test_a_cold_cell_tells_its_first_call_and_says_why_there_is_no_warm_one():
+    cost = region(E1_DEFAULT)["cost"]
+    assert cost["cold_first_call_s"] == 5.0
+    assert cost["warm_first_call_s"] == "not measured: this cell's cache is cold"
+    assert (cost["steady_s"], cost["steady_eager_s"]) == (0.002, 0.004)
+
+
+def test_a_warm_cell_tells_the_other_one():
+    cost = region([replace(item, cache="warm") for item in E1_DEFAULT])["cost"]
+    assert cost["warm_first_call_s"] == 5.0
+    assert cost["cold_first_call_s"] == "not measured: this cell's cache is warm"
+
+
+def test_a_first_call_that_was_not_made_is_not_blamed_on_the_cache():
+    cost = region([row("explain_graphs", 1), row("explain_breaks", 0)])["cost"]
+    assert cost["cold_first_call_s"] == ledger.NOT_MEASURED
+    assert cost["steady_s"] == cost["peak_memory_bytes"] == ledger.NOT_MEASURED
+
+
+def test_the_largest_difference_and_the_bounds_are_told():
+    told = region(E1_DEFAULT)["correctness"]
+    assert told == {"max_abs_diff": 7e-7, "bitwise": False, **TOLERANCE}
