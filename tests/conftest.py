@@ -1,11 +1,15 @@
-"""What several test files share: cells made by hand, and copies of the project that a test may edit."""
+"""What several test files share: cells made by hand, placed and published as a measurement does it."""
 
-import shutil
+import contextlib
 from pathlib import Path
 
 import pytest
+
+from complab import cell as measuring
 from complab import evidence
-from complab.config import PROJECT, Cell
+from complab.config import Cell
+from complab.measure import isolation
+from complab.staleness import Plan
 
 CELL = Cell("e1_opening_failure", "static", "cold", 1)
 
@@ -61,19 +65,32 @@ def _place(folder: Path, cell: Cell = CELL, files: dict[str, bytes | str] | None
     return folder
 
 
-@pytest.fixture
+def _publish(plan: Plan, cell: Cell, out: Path) -> dict:
+    """Publish a cell of a plan as if its process had found two facts; returns the provenance record."""
+    job = measuring.Job(plan, cell, plan.attempt(cell))
+    with contextlib.ExitStack() as stack:
+        job.place = stack.enter_context(isolation.workplace(plan.settings["scratch"]))
+        timed = {
+            "name": "timed",
+            "argv": [plan.settings.python],
+            "seconds": 1.5,
+            "exit_status": 0,
+            "variables": isolation.child_environment(job.place, plan.settings["threads"]),
+            "facts": {"torch": plan.fingerprint["torch"]},
+        }
+        verdict = {"verdict": f"{cell.cache}-proven", "reasons": []}
+        outcome = measuring.Outcome(_rows(cell), {"regions": {}}, [timed], verdict, "no device", {})
+        measuring.publish(job, outcome, out, stack)
+    return evidence.read_provenance(out)
+
+
+@pytest.fixture(scope="session")
 def place_cell():
     """``place_cell(folder, cell, files, **changes of the record)`` makes a whole cell; returns the folder."""
     return _place
 
 
-@pytest.fixture
-def project_copy(tmp_path) -> Path:
-    """A copy of everything that a run reads, for a test to edit."""
-    copy = tmp_path / "project"
-    for name in ("scripts", "workflow"):
-        shutil.copytree(PROJECT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Snakefile", "config.yaml", "figures/complab.mplstyle", "envs/conda.yaml"):
-        (copy / name).parent.mkdir(exist_ok=True)
-        shutil.copyfile(PROJECT / name, copy / name)
-    return copy
+@pytest.fixture(scope="session")
+def publish_cell():
+    """``publish_cell(plan, cell, folder)`` makes a cell that is about the plan; returns its record."""
+    return _publish

@@ -7,7 +7,8 @@ import tarfile
 from dataclasses import replace
 
 import pytest
-from complab.errors import EXIT_UNVERIFIED, Unverified
+
+from complab.errors import EXIT_UNVERIFIED, Unverified, counted
 from complab.measure import cache
 from complab.measure.cache import COLD, INDETERMINATE, NOT_APPLICABLE, WARM, Observed, judge
 
@@ -215,7 +216,9 @@ def test_a_missing_tar_is_named(sealed, tmp_path):
     assert "the sealed cache is missing" in refusal(tar, manifest, tmp_path / "warm")
 
 
-def add_member(tar, name: str, content: bytes = b"evil", kind: bytes = tarfile.REGTYPE, link: str = "") -> dict:
+def add_member(
+    tar, name: str, content: bytes = b"evil", kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> dict:
     """Add a member to a tar; returns the manifest entry a liar would add for it."""
     with tarfile.open(tar, "a") as archive:
         info = tarfile.TarInfo(name)
@@ -266,7 +269,11 @@ def test_a_member_that_comes_twice_is_refused_by_name(sealed, tmp_path):
 PLACE = "/tmp/complab-x1/cache"
 ON_213 = {"fx_graph_cache": True, "aot_autograd_cache": True, "precompiled_headers": True}
 ON_26 = {"fx_graph_cache": True, "aot_autograd_cache": False, "precompiled_headers": False}
-ASKED = [["g++", "--version"], ["/usr/bin/g++", "-E", "-P", "/tmp/h.h", "-o", "/tmp/h.i"], ["openssl", "sha512"]]
+ASKED = [
+    ["g++", "--version"],
+    ["/usr/bin/g++", "-E", "-P", "/tmp/h.h", "-o", "/tmp/h.i"],
+    ["openssl", "sha512"],
+]
 
 
 def entries(*names: str) -> dict[str, dict]:
@@ -277,7 +284,12 @@ def cpu_files(graphs: int, aot: bool) -> dict[str, dict]:
     """What a cold process leaves for its graphs on a CPU, the probe for vector instructions included."""
     names = ["24/probe.cpp", "24/probe.so"]
     for number in range(graphs):
-        names += [f"fxgraph/5w/f{number}/entry", f"bv/c{number}.py", f"2i/c{number}.main.cpp", f"2i/c{number}.main.so"]
+        names += [
+            f"fxgraph/5w/f{number}/entry",
+            f"bv/c{number}.py",
+            f"2i/c{number}.main.cpp",
+            f"2i/c{number}.main.so",
+        ]
         names += [f"aotautograd/a{number}/entry"] if aot else []
     return entries(*names)
 
@@ -285,17 +297,29 @@ def cpu_files(graphs: int, aot: bool) -> dict[str, dict]:
 def built(*names: str) -> list[list[str]]:
     """Compiler processes that write these files into the cache."""
     return [
-        ["/usr/bin/g++", f"{PLACE}/{name[:-3]}.cpp", "-O3", "-shared", "-fPIC", "-o", f"{PLACE}/{name}"] for name in names
+        ["/usr/bin/g++", f"{PLACE}/{name[:-3]}.cpp", "-O3", "-shared", "-fPIC", "-o", f"{PLACE}/{name}"]
+        for name in names
     ]
 
 
 def hits(graphs: int, aot: bool = True, misses: int = 0) -> dict:
     """Counters of a process in which ``misses`` lookups found nothing and the rest did."""
     found = {"fxgraph_cache_hit": graphs - misses, "fxgraph_cache_miss": misses}
-    told = {"autograd_cache_hit": graphs - misses, "autograd_cache_miss": misses, "autograd_cache_saved": misses}
-    counters = {"stats": {"unique_graphs": graphs}, "inductor": {key: value for key, value in found.items() if value}}
+    told = {
+        "autograd_cache_hit": graphs - misses,
+        "autograd_cache_miss": misses,
+        "autograd_cache_saved": misses,
+    }
+    counters = {
+        "stats": {"unique_graphs": graphs},
+        "inductor": {key: value for key, value in found.items() if value},
+    }
     if aot:
-        counters["aot_autograd"] = {"total": graphs, "ok": graphs, **{key: value for key, value in told.items() if value}}
+        counters["aot_autograd"] = {
+            "total": graphs,
+            "ok": graphs,
+            **{key: value for key, value in told.items() if value},
+        }
     return counters
 
 
@@ -344,7 +368,7 @@ def test_cold_is_proven_where_all_witnesses_agree(graphs, aot):
     verdict, reasons = judge("cold", cold(graphs, aot))
     assert verdict == COLD
     assert reasons == [
-        f"cold: {graphs} graphs, FX cache 0 hits {graphs} misses, 0 files before, "
+        f"cold: {counted(graphs, 'graph')}, FX cache 0 hits {counted(graphs, 'miss')}, 0 files before, "
         f"{len(cpu_files(graphs, aot))} after, {graphs + 1} binaries built"
     ]
 
@@ -354,7 +378,9 @@ def test_cold_is_proven_where_all_witnesses_agree(graphs, aot):
 def test_warm_is_proven_where_all_witnesses_agree(graphs, aot):
     verdict, reasons = judge("warm", warm(graphs, aot), cpu_files(graphs, aot))
     assert verdict == WARM
-    assert reasons[0].startswith(f"warm: {graphs} graphs, FX cache {graphs} hits 0 misses")
+    assert reasons[0].startswith(
+        f"warm: {counted(graphs, 'graph')}, FX cache {counted(graphs, 'hit')} 0 misses"
+    )
     assert reasons[0].endswith("0 binaries built")
 
 
@@ -392,7 +418,9 @@ def test_one_compiler_process_that_builds_nothing_leaves_a_cell_warm():
 
 COMMON = {
     "the FX graph cache is off": lambda seen: replace(seen, capabilities={**ON_213, "fx_graph_cache": False}),
-    "counter inductor.fxgraph_cache_bypass is 1": lambda seen: with_counter(seen, "inductor", fxgraph_cache_bypass=1),
+    "counter inductor.fxgraph_cache_bypass is 1": lambda seen: with_counter(
+        seen, "inductor", fxgraph_cache_bypass=1
+    ),
     "counter inductor.fxgraph_cache_write_error is 1": lambda seen: with_counter(
         seen, "inductor", fxgraph_cache_write_error=1
     ),
@@ -405,8 +433,12 @@ COMMON = {
     "counter aot_autograd.autograd_cache_guard_miss is 1": lambda seen: with_counter(
         seen, "aot_autograd", autograd_cache_guard_miss=1
     ),
-    "counter inductor.fx_remote_cache_hit is 1": lambda seen: with_counter(seen, "inductor", fx_remote_cache_hit=1),
-    "precompiled headers changed: abc.h.gch is new": lambda seen: replace(seen, headers_changed="abc.h.gch is new"),
+    "counter inductor.fx_remote_cache_hit is 1": lambda seen: with_counter(
+        seen, "inductor", fx_remote_cache_hit=1
+    ),
+    "precompiled headers changed: abc.h.gch is new": lambda seen: replace(
+        seen, headers_changed="abc.h.gch is new"
+    ),
     "files were written outside the cache folder, home/cache/x among them": lambda seen: replace(
         seen, foreign=["home/cache/x"]
     ),
@@ -420,21 +452,25 @@ COMMON = {
 }
 
 COLD_OBJECTIONS = {
-    "the cache folder held 1 files before the process started": lambda seen: replace(seen, before=entries("bv/c0.py")),
+    "the cache folder held 1 file before the process started": lambda seen: replace(
+        seen, before=entries("bv/c0.py")
+    ),
     "the FX graph cache counts no miss": lambda seen: replace(
         seen, counters={**seen.counters, "inductor": {"fxgraph_cache_hit": 3}}
     ),
     "the FX graph cache counts 2 lookups for 3 graphs": lambda seen: with_counter(
         seen, "inductor", fxgraph_cache_miss=2
     ),
-    "the AOTAutograd cache counts no miss": lambda seen: without_counter(seen, "aot_autograd", "autograd_cache_miss"),
+    "the AOTAutograd cache counts no miss": lambda seen: without_counter(
+        seen, "aot_autograd", "autograd_cache_miss"
+    ),
     "the AOTAutograd cache counts 2 lookups for 3 graphs": lambda seen: with_counter(
         seen, "aot_autograd", autograd_cache_miss=2, autograd_cache_saved=2
     ),
     "the AOTAutograd cache saved 2 entries for 3 misses": lambda seen: with_counter(
         seen, "aot_autograd", autograd_cache_saved=2
     ),
-    "1 new binaries, zz/c.so among them, but 0 compiler processes": lambda seen: replace(
+    "1 new binary, zz/c.so among them, but 0 compiler processes": lambda seen: replace(
         seen, after=seen.after | entries("zz/c.so")
     ),
     "a compiler process wrote zz/c.so, which is not in the cache": lambda seen: replace(
@@ -449,20 +485,26 @@ WARM_OBJECTIONS = {
     "before the start the cache was not the sealed one: 2i/c0.main.so is missing": lambda seen: replace(
         seen, before={name: entry for name, entry in seen.before.items() if name != "2i/c0.main.so"}
     ),
-    "the cache changed: zz/new.py is new": lambda seen: replace(seen, after=seen.after | entries("zz/new.py")),
+    "the cache changed: zz/new.py is new": lambda seen: replace(
+        seen, after=seen.after | entries("zz/new.py")
+    ),
     "the cache changed: bv/c0.py was altered": lambda seen: replace(
         seen, after=seen.after | {"bv/c0.py": {"sha256": "f" * 64, "bytes": len("bv/c0.py")}}
     ),
-    "the FX graph cache counts 1 misses": lambda seen: with_counter(seen, "inductor", fxgraph_cache_miss=1),
-    "the FX graph cache counts 2 hits for 3 graphs": lambda seen: with_counter(seen, "inductor", fxgraph_cache_hit=2),
-    "the AOTAutograd cache counts 1 misses": lambda seen: with_counter(seen, "aot_autograd", autograd_cache_miss=1),
+    "the FX graph cache counts 1 miss": lambda seen: with_counter(seen, "inductor", fxgraph_cache_miss=1),
+    "the FX graph cache counts 2 hits for 3 graphs": lambda seen: with_counter(
+        seen, "inductor", fxgraph_cache_hit=2
+    ),
+    "the AOTAutograd cache counts 1 miss": lambda seen: with_counter(
+        seen, "aot_autograd", autograd_cache_miss=1
+    ),
     "the AOTAutograd cache counts 0 hits for 3 graphs": lambda seen: without_counter(
         seen, "aot_autograd", "autograd_cache_hit"
     ),
-    "1 compiler processes built binaries, 2i/c0.main.so among them": lambda seen: replace(
+    "1 compiler process built binaries, 2i/c0.main.so among them": lambda seen: replace(
         seen, spawned=seen.spawned + built("2i/c0.main.so")
     ),
-    "1 compiler or assembler processes made binaries elsewhere": lambda seen: replace(
+    "1 compiler or assembler process made binaries elsewhere": lambda seen: replace(
         seen, spawned=[*seen.spawned, ["gcc", "main.c", "-shared", "-o", "/tmp/other/launcher.so"]]
     ),
 }
@@ -510,7 +552,7 @@ def test_a_cold_process_is_not_warm_and_a_warm_one_is_not_cold():
 def test_hits_on_every_graph_while_a_compiler_built_a_kernel():
     verdict, reasons = judge("warm", warm(spawned=ASKED + built("2i/c1.main.so")), SEALED)
     assert verdict == INDETERMINATE
-    assert reasons == ["1 compiler processes built binaries, 2i/c1.main.so among them"]
+    assert reasons == ["1 compiler process built binaries, 2i/c1.main.so among them"]
 
 
 def test_misses_on_every_graph_while_the_folder_held_the_kernels():
@@ -522,7 +564,10 @@ def test_misses_on_every_graph_while_the_folder_held_the_kernels():
 
 def test_a_warm_folder_with_the_cache_turned_off():
     """No counter is raised, yet the kernels are reused and nothing changes on disk."""
-    off = warm(capabilities={**ON_213, "fx_graph_cache": False}, counters={"aot_autograd": {"autograd_cache_bypass": 3}})
+    off = warm(
+        capabilities={**ON_213, "fx_graph_cache": False},
+        counters={"aot_autograd": {"autograd_cache_bypass": 3}},
+    )
     verdict, reasons = judge("warm", off, SEALED)
     assert verdict == INDETERMINATE
     assert "the FX graph cache is off, so counters cannot tell its state" in reasons
@@ -537,7 +582,7 @@ def test_a_deleted_kernel_is_rebuilt_under_hits():
     assert reasons == [
         "before the start the cache was not the sealed one: 2i/c2.main.so is missing",
         "the cache changed: 2i/c2.main.so is new",
-        "1 compiler processes built binaries, 2i/c2.main.so among them",
+        "1 compiler process built binaries, 2i/c2.main.so among them",
     ]
 
 
@@ -546,7 +591,9 @@ def test_a_cold_folder_in_which_a_kernel_appeared_without_a_compiler():
     spawned = ASKED + built("24/probe.so", "2i/c0.main.so", "2i/c1.main.so")
     verdict, reasons = judge("cold", cold(spawned=spawned))
     assert verdict == INDETERMINATE
-    assert reasons == ["1 new binaries, 2i/c2.main.so among them, but 0 compiler processes that could have made them"]
+    assert reasons == [
+        "1 new binary, 2i/c2.main.so among them, but 0 compiler processes that could have made them"
+    ]
 
 
 def test_on_a_release_without_an_autograd_cache_its_counters_are_not_asked_for():
@@ -567,9 +614,22 @@ def assembled(*names: str) -> list[list[str]]:
 
 def on_cuda(**changes) -> Observed:
     files = entries(
-        "fxgraph/5w/f0/entry", "aotautograd/a0/entry", "bv/c0.py", *CUBINS, "triton/0/AAA/triton_poi.ptx", LAUNCHER
+        "fxgraph/5w/f0/entry",
+        "aotautograd/a0/entry",
+        "bv/c0.py",
+        *CUBINS,
+        "triton/0/AAA/triton_poi.ptx",
+        LAUNCHER,
     )
-    launcher = ["/usr/bin/gcc", "/tmp/x/tmp/y/main.c", "-O3", "-shared", "-fPIC", "-o", "/tmp/x/tmp/y/cuda_utils.so"]
+    launcher = [
+        "/usr/bin/gcc",
+        "/tmp/x/tmp/y/main.c",
+        "-O3",
+        "-shared",
+        "-fPIC",
+        "-o",
+        "/tmp/x/tmp/y/cuda_utils.so",
+    ]
     return cold(1, **{"after": files, "spawned": [*ASKED, *assembled("a", "b"), launcher], **changes})
 
 
@@ -582,7 +642,9 @@ def test_cubins_are_explained_by_assembler_processes():
 def test_cubins_without_assembler_processes_are_indeterminate():
     verdict, reasons = judge("cold", on_cuda(spawned=ASKED))
     assert verdict == INDETERMINATE
-    assert reasons[0].startswith("3 new binaries, triton/0/AAA/triton_poi.cubin among them, but 0 compiler processes")
+    assert reasons[0].startswith(
+        "3 new binaries, triton/0/AAA/triton_poi.cubin among them, but 0 compiler processes"
+    )
 
 
 def test_one_assembler_process_explains_one_cubin():
@@ -598,7 +660,7 @@ def test_a_warm_cell_that_assembles_is_indeterminate():
     seen = on_cuda(before=files, counters=hits(1), spawned=[*ASKED, *assembled("a")])
     verdict, reasons = judge("warm", seen, files)
     assert verdict == INDETERMINATE
-    assert reasons == ["1 compiler or assembler processes made binaries elsewhere"]
+    assert reasons == ["1 compiler or assembler process made binaries elsewhere"]
 
 
 # Which file a process writes.
@@ -622,7 +684,8 @@ def test_the_file_a_compiler_call_writes(words, target):
 
 
 @pytest.mark.parametrize(
-    ("words", "program"), [(["/opt/bin/ptxas", "-v"], "/opt/bin/ptxas"), (["ptxas -v x.ptx"], "ptxas"), ([], ""), ([""], "")]
+    ("words", "program"),
+    [(["/opt/bin/ptxas", "-v"], "/opt/bin/ptxas"), (["ptxas -v x.ptx"], "ptxas"), ([], ""), ([""], "")],
 )
 def test_the_program_of_a_call(words, program):
     assert cache.first_word(words) == program

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+
 from complab import torchlog
 from complab.measure import calls, capture, compare, dynamo, memory, timing
 from complab.measure.calls import EAGER, NEW_VARIANT, REFUSED, REUSE, SKIPPED, CallWatcher, State, decide
@@ -16,7 +17,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
 @pytest.fixture
 def limit_of_three():
-    """Dynamo with a limit of three variants, as if nothing had been compiled before; the old limit afterwards."""
+    """Dynamo with a limit of three variants and nothing compiled; the old limit afterwards."""
     name = "recompile_limit" if dynamo.capabilities()["recompile_limit"] else "cache_size_limit"
     before = getattr(torch._dynamo.config, name)
     capture.hard_reset()
@@ -77,7 +78,9 @@ def test_every_fate_has_words():
 def test_a_clock_is_no_part_of_a_fate():
     fates = {
         decide(State(tried, tried, variants), State(tried + more, tried, variants), accepted)
-        for tried, variants, more, accepted in itertools.product(range(3), range(1, 3), range(2), (True, False))
+        for tried, variants, more, accepted in itertools.product(
+            range(3), range(1, 3), range(2), (True, False)
+        )
     }
     assert fates == {REFUSED, REUSE, EAGER}
 
@@ -214,7 +217,9 @@ def test_fullgraph_rejects_a_break_in_one_line():
 
 @pytest.mark.parametrize("options", [{}, {"dynamic": False}, {"dynamic": True}])
 def test_fullgraph_accepts_one_graph_under_the_policys_options(options):
-    assert capture.fullgraph_outcome(doubled, torch.ones(3), **options) == capture.FullgraphOutcome(True, "", "")
+    assert capture.fullgraph_outcome(doubled, torch.ones(3), **options) == capture.FullgraphOutcome(
+        True, "", ""
+    )
 
 
 # Dynamo's state.

@@ -9,6 +9,7 @@ import sys
 import jsonschema
 import pytest
 import yaml
+
 from complab import config
 from complab.config import Cell, Settings
 from complab.errors import EXIT_USAGE, UsageProblem
@@ -62,7 +63,9 @@ KEYS = list(keys_of(SCHEMA))
 # The schema.
 
 
-@pytest.mark.parametrize(("key", "schema"), [(key, schema) for key, schema, _ in KEYS], ids=[key for key, *_ in KEYS])
+@pytest.mark.parametrize(
+    ("key", "schema"), [(key, schema) for key, schema, _ in KEYS], ids=[key for key, *_ in KEYS]
+)
 def test_each_key_is_explained_in_a_sentence(key, schema):
     assert len(schema["description"].split()) >= 2
     free = schema.get("additionalProperties")
@@ -147,7 +150,11 @@ def test_an_unknown_key_of_a_scale_is_refused_as_what_it_becomes(given):
         ("streams.service", [], "streams.service"),
         ("streams.service", [60, 1], "streams.service[1]"),
         ("noise.confidence", 1, "noise.confidence"),
-        ("experiments.e1_opening_failure.policies.static", ["tepid"], "experiments.e1_opening_failure.policies.static[0]"),
+        (
+            "experiments.e1_opening_failure.policies.static",
+            ["tepid"],
+            "experiments.e1_opening_failure.policies.static[0]",
+        ),
         ("experiments.e1_opening_failure.replicates", 0, "experiments.e1_opening_failure.replicates"),
         ("experiments.e1_opening_failure.probes", ["profile"], "experiments.e1_opening_failure.probes[0]"),
     ],
@@ -175,11 +182,16 @@ def test_a_request_beyond_the_position_table_is_named_with_its_place_and_the_rem
 
 def test_an_unknown_stream_is_named_with_the_known_ones(given):
     message = refusal(changed(given, "experiments.e6_dynamic_shapes.settings.stream", "swep"))
-    assert "experiments.e6_dynamic_shapes.settings.stream: no stream 'swep'; choose from service, sweep" in message
+    assert (
+        "experiments.e6_dynamic_shapes.settings.stream: no stream 'swep'; choose from service, sweep"
+        in message
+    )
 
 
 def test_heads_must_divide_the_width(given):
-    assert "workload.dim 256 is not a multiple of workload.heads 3" in refusal(changed(given, "workload.heads", 3))
+    assert "workload.dim 256 is not a multiple of workload.heads 3" in refusal(
+        changed(given, "workload.heads", 3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,7 +276,10 @@ def test_the_quick_scale_changes_what_it_names_and_nothing_else(given):
     assert (full["workload"]["dim"], quick["workload"]["dim"]) == (256, 64)
     assert quick["workload"]["vocabulary"] == full["workload"]["vocabulary"]
     assert quick.experiment("e1_opening_failure")["replicates"] == 1
-    assert quick.experiment("e1_opening_failure")["policies"] == full.experiment("e1_opening_failure")["policies"]
+    assert (
+        quick.experiment("e1_opening_failure")["policies"]
+        == full.experiment("e1_opening_failure")["policies"]
+    )
     assert {key for key in full.values if full[key] != quick[key]} == {"scale", *given["scales"]["quick"]}
 
 
@@ -294,7 +309,12 @@ def test_what_the_command_line_says_wins_over_the_scale_it_names():
 
 
 def test_what_a_command_line_changed_can_be_handed_on(given):
-    merged = {**given, "scale": "quick", "workload": {**given["workload"], "dim": 128}, "keep_caches": False}
+    merged = {
+        **given,
+        "scale": "quick",
+        "workload": {**given["workload"], "vocabulary": 300},
+        "keep_caches": False,
+    }
     overrides = json.loads(json.dumps(config.overrides_between(given, merged)))
     assert set(overrides) == {"scale", "workload", "keep_caches"}
     assert config.load(overrides=overrides) == config.resolve(merged)
@@ -314,7 +334,9 @@ def test_each_cold_cell_comes_before_its_warm_one(given, scale):
 
 
 def test_cold_comes_first_even_where_the_file_says_warm_first(given):
-    settings = config.resolve(changed(given, "experiments.e3_graph_breaks.policies.default", ["warm", "cold"]))
+    settings = config.resolve(
+        changed(given, "experiments.e3_graph_breaks.policies.default", ["warm", "cold"])
+    )
     assert [cell.cache for cell in settings.cells("e3_graph_breaks")][:2] == ["cold", "warm"]
 
 
@@ -333,9 +355,15 @@ def test_a_cells_folder_tells_the_cell():
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        (Cell("e2_missing", "static", "cold", 1), "unknown experiment 'e2_missing': config.yaml has e1_opening_failure"),
+        (
+            Cell("e2_missing", "static", "cold", 1),
+            "unknown experiment 'e2_missing': config.yaml has e1_opening_failure",
+        ),
         (Cell("e3_graph_breaks", "static", "cold", 1), "unknown policy 'static'; choose from default"),
-        (Cell("e1_opening_failure", "eager", "cold", 1), "policy 'eager' has no cache state 'cold'; choose from none"),
+        (
+            Cell("e1_opening_failure", "eager", "cold", 1),
+            "policy 'eager' has no cache state 'cold'; choose from none",
+        ),
     ],
 )
 def test_a_cell_that_the_configuration_does_not_name_is_refused(cell, message):
@@ -388,7 +416,9 @@ def test_the_slice_does_not_change_with_what_is_drawn(given):
     entry = settings.experiment("e1_opening_failure")
     experiments = {"e1_opening_failure": {**entry, "exhibit": {"figure": "another"}, "claims": []}}
     redrawn = Settings({**settings.values, "experiments": experiments})
-    assert redrawn.measured_slice("e1_opening_failure", "cpu") == settings.measured_slice("e1_opening_failure", "cpu")
+    assert redrawn.measured_slice("e1_opening_failure", "cpu") == settings.measured_slice(
+        "e1_opening_failure", "cpu"
+    )
 
 
 @pytest.mark.parametrize(

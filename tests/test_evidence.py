@@ -9,10 +9,21 @@ import sys
 from dataclasses import replace
 
 import pytest
+
 from complab import evidence
 from complab.config import PROJECT, Cell
 from complab.errors import EXIT_UNVERIFIED, Unverified
-from complab.evidence import COLUMNS, EVIDENCE, LEDGER, PROVENANCE, RUN_LOG, TORCH_LOG, Row, csv_to_rows, rows_to_csv
+from complab.evidence import (
+    COLUMNS,
+    EVIDENCE,
+    LEDGER,
+    PROVENANCE,
+    RUN_LOG,
+    TORCH_LOG,
+    Row,
+    csv_to_rows,
+    rows_to_csv,
+)
 
 CELL = Cell("e1_opening_failure", "static", "cold", 1)
 OTHER = Cell("e1_opening_failure", "static", "cold", 2)
@@ -180,7 +191,9 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("moves", range(6))
 @pytest.mark.parametrize("before", [False, True], ids=["first measurement", "measured again"])
-def test_no_record_ever_stands_beside_files_it_does_not_describe(tmp_path, place_cell, monkeypatch, moves, before):
+def test_no_record_ever_stands_beside_files_it_does_not_describe(
+    tmp_path, place_cell, monkeypatch, moves, before
+):
     folder = tmp_path / CELL.path
     if before:
         place_cell(folder, CELL)
@@ -215,7 +228,9 @@ def test_the_cell_is_measured_again_after_a_crash(tmp_path, place_cell, monkeypa
     (folder.parent / f".{folder.name}.private").rename(tmp_path / "left")
     place_cell(folder, CELL)
     evidence.verify(folder, "current", CELL)
-    assert sorted(path.name for path in folder.iterdir()) == sorted([EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG, PROVENANCE])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG, PROVENANCE]
+    )
 
 
 def test_a_text_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -294,7 +309,9 @@ def test_a_cell_of_another_run_is_foreign(folder):
 
 def test_a_record_that_lies_about_its_cell_is_caught_by_the_rows(folder):
     edit(folder, cell=vars(OTHER))
-    assert f"{folder / EVIDENCE}: line 2 belongs to another cell" in refusal(evidence.verify, folder, "current", OTHER)
+    assert f"{folder / EVIDENCE}: line 2 belongs to another cell" in refusal(
+        evidence.verify, folder, "current", OTHER
+    )
 
 
 def test_one_row_of_another_cell_is_named_by_its_line(folder):
@@ -303,7 +320,14 @@ def test_one_row_of_another_cell_is_named_by_its_line(folder):
 
 
 @pytest.mark.parametrize(
-    "entry", [{"sha256": "0" * 64, "bytes": 9}, {"sha256": "0" * 64}, {"sha256": "short", "bytes": 9}, "missing", None]
+    "entry",
+    [
+        {"sha256": "0" * 64, "bytes": 9},
+        {"sha256": "0" * 64},
+        {"sha256": "short", "bytes": 9},
+        "missing",
+        None,
+    ],
 )
 def test_a_record_that_lies_about_a_hash_is_refused(folder, entry):
     files = json.loads((folder / PROVENANCE).read_text())["files"]

@@ -10,15 +10,16 @@ import sys
 from dataclasses import replace
 
 import pytest
-import recorded
 import yaml
+from PIL import Image
+
+import recorded
 from complab import config, evidence
 from complab.errors import Unverified, UsageProblem
 from complab.measure import ledger
 from complab.report import call_stream, exhibits, formulas, gather, lineage, names, number, tables
 from complab.report.number import Ask
 from complab.report.selection import Where, find
-from PIL import Image
 
 E1, E3, E6 = EXPERIMENTS = ("e1_opening_failure", "e3_graph_breaks", "e6_dynamic_shapes")
 STATIC_COLD = f"{E1}/static/cold/1"
@@ -38,16 +39,28 @@ def results(tmp_path):
     return recorded.copied(tmp_path)
 
 
-def redrawn(results, tmp_path, experiment, **noise):
+def redrawn(results, tmp_path, experiment):
     """The exhibit of altered evidence: its folder and its lineage."""
-    exhibits.draw(recorded.settings(results, **noise), experiment, results, tmp_path / "figures")
+    exhibits.draw(recorded.settings(results), experiment, results, tmp_path / "figures")
     folder = tmp_path / "figures" / recorded.RUN
-    return folder, json.loads((folder / f"{experiment}.lineage.json").read_text(encoding="utf-8"))
+    return folder, lineage_of(folder, experiment)
+
+
+def tabled(results, experiment, name="main", **noise):
+    """A table of altered evidence: its numbers by row and column, its csv lines by row, its text."""
+    settings = recorded.settings(results, **noise)
+    gathered = gather.gather(settings, experiment, results)
+    table = tables.build(gathered, settings, name)
+    lines = csv.DictReader(tables.to_csv(table).splitlines())
+    return table.cells, by_key(lines), tables.to_md(gathered, table)
 
 
 def rows_of(path):
     with open(path, encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
+        return by_key(csv.DictReader(stream))
+
+
+def by_key(lines):
     return {next(iter(line.values())): line for line in lines}
 
 
@@ -82,7 +95,7 @@ from complab.report import exhibits
 for experiment in {EXPERIMENTS!r}:
     exhibits.draw(recorded.settings(), experiment, recorded.ROOT, {str(tmp_path)!r})
 exhibits.write_manifest({str(tmp_path / recorded.RUN)!r})
-sys.exit(" ".join({{"torch", "snakemake"}} & set(sys.modules)))
+sys.exit(bool({{"torch", "snakemake"}} & set(sys.modules)))
 """
     # Another date, time zone and hash seed than this process has.
     environment = {
@@ -122,12 +135,12 @@ def test_every_picture_carries_the_digest_of_its_evidence_and_no_date(drawn, exp
 
 
 def test_a_refused_draw_leaves_the_folder_as_it_was(results, tmp_path):
-    folder, _ = redrawn(results, tmp_path, E1)
+    folder, _ = redrawn(results, tmp_path, E3)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    path = recorded.folder_of(results, STATIC_COLD) / "evidence.csv"
+    path = recorded.folder_of(results, f"{E3}/default/cold/1") / "evidence.csv"
     path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     with pytest.raises(Unverified, match=re.escape(str(path))):
-        redrawn(results, tmp_path, E1)
+        redrawn(results, tmp_path, E3)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -231,10 +244,9 @@ def test_one_failed_cell_fails_its_row_and_the_picture(results, tmp_path, drawn)
     assert told["figure"] == {} and told["cells"]["failed"] == [f"{E1}/static/warm/1"]
 
 
-def test_a_failed_cell_fails_only_the_columns_that_need_it_where_rows_are_requests(results, tmp_path):
+def test_a_failed_cell_fails_only_the_columns_that_need_it_where_rows_are_requests(results):
     recorded.fail(results, f"{E1}/static/warm/1")
-    folder, _ = redrawn(results, tmp_path, E1)
-    lines = rows_of(folder / f"{E1}.requests.csv")
+    _, lines, _ = tabled(results, E1, "requests")
     assert {line["static_warm_s"] for line in lines.values()} == {"failed"}
     assert {line["static_fate"] for line in lines.values()} == {"failed"}
     assert all(float(line["default_cold_s"]) > 0 for line in lines.values())
@@ -252,49 +264,49 @@ def test_indeterminate_cells_give_no_number_and_are_counted(results, tmp_path):
     assert f"{E6}/static/cold/1" in told["cells"]["indeterminate"]
 
 
-def test_one_indeterminate_process_leaves_the_others_and_says_how_many(results, tmp_path):
+def test_one_indeterminate_process_leaves_the_others_and_says_how_many(results):
     recorded.unproven(results, f"{E3}/default/cold/1")
-    _, told = redrawn(results, tmp_path, E3)
-    entry = told["tables"]["main"]["with_break"]["steady_ms"]
+    cells, _, _ = tabled(results, E3)
+    steady = cells["with_break"]["steady_ms"]
     cold = [cell for cell in recorded.cells_in(results, E3) if cell.cache == "cold"]
-    assert entry["n_processes"] == len(cold) - 1
-    assert not any("default/cold/1" in file for file in entry["rows"])
+    assert steady.processes == len(cold) - 1
+    assert not any("default/cold/1" in fact.file for fact in steady.facts)
 
 
-def test_what_was_not_recorded_is_not_measured_and_never_zero(results, tmp_path):
+def test_what_was_not_recorded_is_not_measured_and_never_zero(results):
     for cell in recorded.cells_in(results, E3):
         recorded.edit_rows(results, cell.path, lambda row: None if row.metric == "log_breaks" else row)
-    folder, told = redrawn(results, tmp_path, E3)
-    assert rows_of(folder / f"{E3}.csv")["with_break"]["log_breaks"] == "not measured"
-    assert told["tables"]["main"]["with_break"]["log_breaks"]["value"] is None
+    cells, lines, _ = tabled(results, E3)
+    assert lines["with_break"]["log_breaks"] == "not measured"
+    assert cells["with_break"]["log_breaks"].value is None
 
 
-def test_what_one_process_of_several_did_not_record_is_not_measured(results, tmp_path):
+def test_what_one_process_of_several_did_not_record_is_not_measured(results):
     cell = f"{E3}/default/cold/2"
     recorded.edit_rows(results, cell, lambda row: None if row.metric == "steady_compiled" else row)
-    folder, _ = redrawn(results, tmp_path, E3)
-    assert rows_of(folder / f"{E3}.csv")["with_break"]["ratio"] == "not measured"
-    assert f"not in {cell}" in (folder / f"{E3}.md").read_text(encoding="utf-8")
+    _, lines, text = tabled(results, E3)
+    assert lines["with_break"]["ratio"] == "not measured"
+    assert f"not in {cell}" in text
 
 
-def test_a_wrong_output_leaves_its_stream_without_a_total(results, tmp_path):
+def test_a_wrong_output_leaves_its_stream_without_a_total(results):
     def wrong(row):
         return None if (row.metric, row.call) == ("compiled_time", 3) else row
 
     recorded.edit_rows(results, STATIC_COLD, wrong)
-    folder, _ = redrawn(results, tmp_path, E1)
-    line = rows_of(folder / f"{E1}.csv")["static"]
-    assert line["compiled_total_cold_s"] == line["slowdown_cold"] == "not measured"
-    assert rows_of(folder / f"{E1}.requests.csv")["3"]["static_cold_s"] == "not measured"
+    _, lines, _ = tabled(results, E1)
+    assert lines["static"]["compiled_total_cold_s"] == lines["static"]["slowdown_cold"] == "not measured"
+    _, lines, _ = tabled(results, E1, "requests")
+    assert lines["3"]["static_cold_s"] == "not measured"
 
 
-def test_an_output_that_is_not_finite_leaves_no_largest_difference(results, tmp_path):
+def test_an_output_that_is_not_finite_leaves_no_largest_difference(results):
     def not_finite(row):
         return None if (row.metric, row.call) == ("max_abs_diff", 2) else row
 
     recorded.edit_rows(results, STATIC_COLD, not_finite)
-    folder, _ = redrawn(results, tmp_path, E1)
-    assert rows_of(folder / f"{E1}.csv")["static"]["max_abs_diff"] == "not measured"
+    _, lines, _ = tabled(results, E1)
+    assert lines["static"]["max_abs_diff"] == "not measured"
 
 
 def test_what_a_release_does_not_give_is_not_reported():
@@ -321,39 +333,38 @@ def test_a_zero_count_is_proven_by_what_happened_instead(drawn):
 # What is there, and what it is called
 
 
-def test_processes_that_count_differently_are_shown_as_a_range(results, tmp_path):
+def test_processes_that_count_differently_are_shown_as_a_range(results):
     def fewer(row):
         return replace(row, value=row.value - 1) if row.metric == "log_recompiles" else row
 
     recorded.edit_rows(results, STATIC_COLD, fewer)
-    folder, told = redrawn(results, tmp_path, E1)
-    entry = told["tables"]["main"]["static"]["recompiles_logged"]
-    assert re.fullmatch(r"\d+\N{EN DASH}\d+", entry["text"]) and entry["value"] is None
-    assert entry["flags"] == [formulas.DIFFER]
-    assert "Processes do not agree. Recompiles logged: static" in (folder / f"{E1}.md").read_text("utf-8")
+    cells, _, text = tabled(results, E1)
+    count = cells["static"]["recompiles_logged"]
+    assert re.fullmatch("\\d+\N{EN DASH}\\d+", count.text) and count.value is None
+    assert count.flags == ((formulas.DIFFER, ""),)
+    assert "Processes do not agree. Recompiles logged: static" in text
 
 
-def test_processes_that_tell_different_fates_are_both_shown(results, tmp_path):
+def test_processes_that_tell_different_fates_are_both_shown(results):
     def reused(row):
         changed = row.call == 0 and row.metric == "new_variants"
         return replace(row, metric="reuses", detail="reuse") if changed else row
 
     recorded.edit_rows(results, STATIC_COLD, reused)
-    folder, _ = redrawn(results, tmp_path, E1)
-    assert rows_of(folder / f"{E1}.requests.csv")["0"]["static_fate"] == "reuse / new variant"
+    _, lines, _ = tabled(results, E1, "requests")
+    assert lines["0"]["static_fate"] == "reuse / new variant"
 
 
-def test_a_process_far_from_the_others_is_flagged_and_kept(results, tmp_path):
+def test_a_process_far_from_the_others_is_flagged_and_kept(results):
     def slow(row):
         return replace(row, value=row.value * 3) if row.metric == "steady_compiled" else row
 
     recorded.edit_rows(results, f"{E3}/default/cold/2", slow)
-    folder, told = redrawn(results, tmp_path, E3, minimum_processes=2)
-    entry = told["tables"]["main"]["with_break"]["ratio"]
-    assert max(entry["per_process"]) > 2 * min(entry["per_process"])
-    assert entry["high"] > entry["value"] > min(entry["per_process"])
-    assert "is above 10 %" in entry["flags"][0]
-    assert tables.MARK in (folder / f"{E3}.md").read_text(encoding="utf-8")
+    cells, _, text = tabled(results, E3)
+    ratio = cells["with_break"]["ratio"]
+    assert max(ratio.samples) > 2 * min(ratio.samples)
+    assert ratio.high > ratio.value > min(ratio.samples)
+    assert "is above 10 %" in ratio.flags[0][0] and tables.MARK in text
 
 
 def test_eager_held_against_itself_shows_no_resolved_difference():
@@ -370,7 +381,7 @@ def test_eager_held_against_itself_shows_no_resolved_difference():
     assert formulas.statistics.verdict(control, control, 0.03, 3) == "no resolved difference"
 
 
-def test_a_slowdown_planted_in_recorded_samples_is_found(results, tmp_path):
+def test_a_slowdown_planted_in_recorded_samples_is_found(results):
     """Compiled becomes eager's own control made 25 % slower: the verdict follows the change alone."""
     for cell in recorded.cells_in(results, E3):
         planted = {
@@ -386,9 +397,9 @@ def test_a_slowdown_planted_in_recorded_samples_is_found(results, tmp_path):
             return replace(row, value=value) if row.metric == "steady_control" else row
 
         recorded.edit_rows(results, cell.path, compiled)
-    _, told = redrawn(results, tmp_path, E3, minimum_processes=2)
-    cells = told["tables"]["main"]["with_break"]
-    assert cells["ratio"]["text"] == "1.25 [1.25, 1.25]" and cells["verdict"]["text"] == "slower"
+    cells, _, _ = tabled(results, E3)
+    assert cells["with_break"]["ratio"].text == "1.25 [1.25, 1.25]"
+    assert cells["with_break"]["verdict"].text == "slower"
 
 
 def gather_rows(results, cell):
@@ -421,7 +432,13 @@ def test_a_break_is_told_with_its_place_and_reason(drawn):
 def test_the_caption_names_run_release_device_and_processes(drawn):
     first = (drawn / f"{E1}.md").read_text(encoding="utf-8").splitlines()[0]
     told = gather.gather(recorded.settings(), E1, recorded.ROOT)
-    for part in ("Opening failure.", f"Run {recorded.RUN};", f"torch {told.torch};", "cpu,", "5 of 5 processes"):
+    for part in (
+        "Opening failure.",
+        f"Run {recorded.RUN};",
+        f"torch {told.torch};",
+        "cpu,",
+        "5 of 5 processes",
+    ):
         assert part in first
     assert "0 failed, 0 indeterminate" in first
 
@@ -442,7 +459,20 @@ def test_a_latex_table_has_nothing_left_to_escape(drawn):
 def test_a_column_in_seconds_refuses_what_is_no_time():
     told = gather.gather(recorded.settings(), E1, recorded.ROOT)
     with pytest.raises(UsageProblem, match="asks for sequence_length, which is recorded in 'elements'"):
-        find(told, Ask("median", ("sequence_length",), unit="ms", rounding="1 decimals"), Where(case="model"))
+        find(told, Ask("median", ("sequence_length",), unit="ms"), Where("static", "cold", "model"))
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (Where(cache="cold", case="model"), "would mix policies default, static"),
+        (Where("static", "compiled", "model"), "of static would mix cold and warm processes"),
+    ],
+)
+def test_a_time_is_of_one_policy_and_one_cache_state(where, message):
+    told = gather.gather(recorded.settings(), E1, recorded.ROOT)
+    with pytest.raises(UsageProblem, match=message):
+        find(told, Ask("total", ("compiled_time",), unit="s"), where)
 
 
 @pytest.mark.parametrize(
@@ -468,7 +498,9 @@ def test_numbers_are_rounded_as_declared(value, rounding, text):
 def test_the_schema_offers_exactly_the_formulas_there_are():
     schema = yaml.safe_load(config.SCHEMA_FILE.read_text(encoding="utf-8"))
     exhibit = schema["properties"]["experiments"]["additionalProperties"]["properties"]["exhibit"]
-    column = exhibit["properties"]["tables"]["additionalProperties"]["properties"]["columns"]["additionalProperties"]
+    column = exhibit["properties"]["tables"]["additionalProperties"]["properties"]["columns"][
+        "additionalProperties"
+    ]
     assert sorted(column["properties"]["formula"]["enum"]) == sorted(formulas.FORMULAS)
 
 

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+
 import recorded
 from complab.errors import Unverified
 from complab.report import gather
@@ -72,7 +73,10 @@ def test_a_cell_from_elsewhere_is_refused(results):
     shutil.rmtree(here)
     shutil.copytree(there, here)
     message = refusal(results)
-    assert message.startswith(f"{here / 'provenance.json'}: tells of") and f"not of {recorded.RUN}/{CELL}" in message
+    assert (
+        message.startswith(f"{here / 'provenance.json'}: tells of")
+        and f"not of {recorded.RUN}/{CELL}" in message
+    )
 
 
 def test_a_cell_of_another_run_is_refused(results):

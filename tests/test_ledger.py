@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from complab.evidence import Row
 from complab.measure import ledger
 from complab.measure.ledger import FAIL, LEVELS, NO_EVIDENCE, NOT_JUDGED, PASS, Facts, fill, judge
@@ -14,12 +15,16 @@ SERVICE = [60, 63, 69, 16, 19, 75, 19, 55, 25, 35, 37, 66, 52]
 BREAK = "$PROJECT/scripts/e3_graph_breaks.py:20: if x.sum().item() > 0: | Unsupported Tensor.item() call"
 
 
-def row(metric: str, value: float, call: int | None = None, detail: str = "", *, case: str = "model", **cell) -> Row:
+def row(
+    metric: str, value: float, call: int | None = None, detail: str = "", *, case: str = "model", **cell
+) -> Row:
     names = {"experiment": "e1_opening_failure", "policy": "static", "cache": "cold", "replicate": 1, **cell}
     return Row(**names, case=case, call=call, metric=metric, value=float(value), unit="1", detail=detail)
 
 
-def captured(graphs: int, *, breaks: str = "", recompiles: int = 0, limit: str = "", case: str = "model") -> list[Row]:
+def captured(
+    graphs: int, *, breaks: str = "", recompiles: int = 0, limit: str = "", case: str = "model"
+) -> list[Row]:
     """What is recorded around the calls of a case."""
     return [
         row("frames_tried", graphs + bool(limit), case=case),
@@ -49,9 +54,15 @@ def served(lengths: list[int], fates: list[str], expected: list[int] | None = No
             seen.append(length)
         if (fate == "new_variants" and len(seen) > 1) or fate == "refused_attempts":
             newest = next(recompiles, seen[-1])
-            detail = f"0/{len(seen)}: tensor 'idx' size mismatch at index 1. expected {newest}, actual {length}"
+            detail = (
+                f"0/{len(seen)}: tensor 'idx' size mismatch at index 1. expected {newest}, actual {length}"
+            )
             rows.append(row("recompiles", 1, call, f"{detail} | 0/0: tensor 'idx' size mismatch at index 1"))
-        rows += [row("within_tolerance", 1, call), row("bitwise_equal", 0, call), row("max_abs_diff", 7e-7, call)]
+        rows += [
+            row("within_tolerance", 1, call),
+            row("bitwise_equal", 0, call),
+            row("max_abs_diff", 7e-7, call),
+        ]
         rows.append(row("compiled_time", 5.0 if fate == "new_variants" else 0.003, call))
     return rows
 
@@ -75,8 +86,17 @@ BROKEN = [
     row("explain_breaks", 1, detail=BREAK, case="with_break"),
     row("fullgraph_accepts", 0, detail="UserError: Could not guard", case="with_break"),
 ]
-WRONG = [replace(item, value=0.0) if item.metric == "within_tolerance" and item.call == 3 else item for item in E1_DEFAULT]
-STORIES = {"e1 static": E1_STATIC, "few variants": FEW_VARIANTS, "broken": BROKEN, "wrong": WRONG, "e1 default": E1_DEFAULT}
+WRONG = [
+    replace(item, value=0.0) if item.metric == "within_tolerance" and item.call == 3 else item
+    for item in E1_DEFAULT
+]
+STORIES = {
+    "e1 static": E1_STATIC,
+    "few variants": FEW_VARIANTS,
+    "broken": BROKEN,
+    "wrong": WRONG,
+    "e1 default": E1_DEFAULT,
+}
 
 
 def region(rows: list[Row], limit: int = 8) -> dict:
@@ -130,7 +150,7 @@ def test_one_recompile_and_then_silence_is_stable():
     assert found["first_failing_level"] is None
     stable = found["levels"][3]["evidence"]
     assert "idx: size mismatch at index 1" in stable
-    assert "2 variants serve every later call" in stable
+    assert "every later call reuses one of 2 variants" in stable
 
 
 def test_an_assumption_that_fails_again_is_not_stable_even_below_the_limit():
@@ -270,8 +290,13 @@ def test_the_order_of_facts_does_not_matter_between_metrics(story):
 
 
 def test_an_eager_cell_has_no_region():
-    rows = [replace(item, policy="eager", cache="none") for item in steady() if item.metric != "steady_compiled"]
-    rows += [row("sequence_length", 60, 0, policy="eager", cache="none"), row("import_time", 1.0, case="process")]
+    rows = [
+        replace(item, policy="eager", cache="none") for item in steady() if item.metric != "steady_compiled"
+    ]
+    rows += [
+        row("sequence_length", 60, 0, policy="eager", cache="none"),
+        row("import_time", 1.0, case="process"),
+    ]
     assert fill(rows, TOLERANCE, 8) == {"regions": {}}
 
 

@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+
 from complab.report import statistics
 
 TIGHT = statistics.Interval(1.0, 0.995, 1.005, 5)
@@ -78,8 +79,12 @@ def test_an_effect_inside_the_noise_of_the_machine_is_no_difference():
 
 def test_an_interval_that_only_touches_the_band_is_no_difference():
     low, high = statistics.band(TIGHT, 0.03)
-    assert statistics.verdict(statistics.Interval(1.1, high, 1.2, 5), TIGHT, 0.03, 3) == "no resolved difference"
-    assert statistics.verdict(statistics.Interval(0.9, 0.8, low, 5), TIGHT, 0.03, 3) == "no resolved difference"
+    assert (
+        statistics.verdict(statistics.Interval(1.1, high, 1.2, 5), TIGHT, 0.03, 3) == "no resolved difference"
+    )
+    assert (
+        statistics.verdict(statistics.Interval(0.9, 0.8, low, 5), TIGHT, 0.03, 3) == "no resolved difference"
+    )
 
 
 def test_a_control_that_finds_a_difference_in_nothing_makes_all_not_measurable():

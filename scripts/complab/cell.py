@@ -306,7 +306,7 @@ def _verified_cold(job: Job) -> evidence.Record:
     cold = Cell(job.cell.experiment, job.cell.policy, "cold", job.cell.replicate)
     record = evidence.verify(job.cold, job.plan.settings.run, cold)
     if record.failed:
-        raise Problem(f"its cold cell failed: {record.provenance['failure']['message']}")
+        raise Problem(f"its cold cell failed, measure that first: {record.provenance['failure']['message']}")
     if record.provenance["fingerprint"] != job.plan.fingerprint:
         raise Unverified(f"{job.cold}: the cold cell was measured in another environment; measure it again")
     return record
@@ -338,11 +338,13 @@ def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> d
     told = job.plan.fingerprint["torch"]
     if done["facts"]["torch"].split("+")[0] != str(told).split("+")[0]:
         raise Unverified(
-            f"the measured process ran torch {done['facts']['torch']}, but the environment tells of {told}"
+            f"the measured process ran torch {done['facts']['torch']}, but the environment tells of {told}; "
+            "reinstall the lock"
         )
     if unknown := set(done["facts"]["modules"]) - set(job.plan.code(job.cell.experiment)):
         raise Unverified(
-            f"the measured process imported {min(unknown)}, which the code digest does not cover"
+            f"the measured process imported {min(unknown)}, which the code digest does not cover; "
+            "import it by name"
         )
     done["variables"] = environment
     return done

@@ -104,7 +104,7 @@ class Settings:
         entry = self.experiment(experiment)
         settings = dict(entry["settings"])
         if "stream" in settings:
-            settings["lengths"] = self.values["streams"][settings["stream"]]
+            settings["lengths"] = self.values["streams"][settings.pop("stream")]
         chosen = {key: self.values[key] for key in MEASURED_KEYS}
         chosen |= {"device": device, "settings": settings}
         chosen |= {key: entry[key] for key in ("probes", "steady_rounds")}
@@ -119,13 +119,17 @@ def load(path: Path = CONFIG_FILE, overrides: dict | None = None) -> Settings:
     try:
         with open(path, encoding="utf-8") as stream:
             given = yaml.safe_load(stream)
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageProblem(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
-    return resolve(_overlay(given or {}, overrides or {}), where=Path(path).name)
+    if not isinstance(given, dict):
+        raise UsageProblem(f"{path}: holds no keys; start from the config.yaml that comes with complab")
+    return resolve(given, where=Path(path).name, overrides=overrides)
 
 
-def resolve(given: dict, where: str = "config.yaml") -> Settings:
-    """Settings of a merged configuration dict: scale applied, defaults filled, checked."""
+def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = None) -> Settings:
+    """Settings of a configuration dict: scale applied, overrides laid over it, defaults filled, checked."""
+    overrides = overrides or {}
+    given = _overlay(given, overrides)
     schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
     _validate(given, schema, where)
     scale = given.get("scale", schema["properties"]["scale"]["default"])
@@ -134,7 +138,7 @@ def resolve(given: dict, where: str = "config.yaml") -> Settings:
         raise UsageProblem(f"{where}: unknown scale '{scale}'; choose from {', '.join(scales)}")
     if forbidden := {"scale", "scales", "run"} & set(scales[scale]):
         raise UsageProblem(f"{where}: scales.{scale} may not set '{min(forbidden)}'")
-    scaled = _overlay(given, scales[scale])
+    scaled = _overlay(_overlay(given, scales[scale]), overrides)
     _validate(scaled, schema, f"{where} at scale {scale}")
     values = _with_defaults(scaled, schema)
     del values["scales"]
@@ -143,8 +147,15 @@ def resolve(given: dict, where: str = "config.yaml") -> Settings:
 
 
 def overrides_between(plain: dict, merged: dict) -> dict:
-    """Top-level keys of ``merged`` that differ from ``plain``: what a command line has changed."""
-    return {key: value for key, value in merged.items() if key not in plain or plain[key] != value}
+    """What of ``merged`` differs from ``plain``, key by key: what a command line has changed."""
+    changed = {}
+    for key, value in merged.items():
+        if isinstance(value, dict) and isinstance(plain.get(key), dict):
+            if inner := overrides_between(plain[key], value):
+                changed[key] = inner
+        elif key not in plain or plain[key] != value:
+            changed[key] = value
+    return changed
 
 
 def _overlay(base: dict, top: dict) -> dict:

@@ -34,6 +34,13 @@ class Unverified(Problem):
     code = EXIT_UNVERIFIED
 
 
+def counted(number: float, noun: str) -> str:
+    """`1 variant`, `2 variants`, `3 binaries`, `4 misses`."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{int(number)} {noun}"
+
+
 def one_line(text: object, limit: int = 400) -> str:
     """The text without line breaks, cut at ``limit`` characters."""
     flat = " ".join(str(text).split())

@@ -107,10 +107,16 @@ def csv_to_rows(text: str, where: object) -> list[Row]:
     """Rows of evidence CSV text; Unverified names the line that is truncated or malformed."""
     if not text.endswith("\n"):
         raise Unverified(f"{where}: the last line is cut off; measure the cell again")
-    reader = csv.reader(io.StringIO(text))
+    if "\r" in text:
+        number = text.count("\n", 0, text.index("\r")) + 1
+        raise Unverified(f"{where}: line {number} has a carriage return; measure the cell again")
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    reader = csv.reader(io.StringIO(text, newline=""))
     header = tuple(next(reader, ()))
     if header != COLUMNS:
-        raise Unverified(f"{where}: columns are {','.join(header)!r}, not {','.join(COLUMNS)!r}")
+        raise Unverified(
+            f"{where}: columns are {','.join(header)!r}, not {','.join(COLUMNS)!r}; measure the cell again"
+        )
     rows = []
     for number, parts in enumerate(reader, start=2):
         try:
@@ -122,7 +128,9 @@ def csv_to_rows(text: str, where: object) -> list[Row]:
                 )
             )
         except ValueError as error:
-            raise Unverified(f"{where}: line {number} is no evidence row ({error})") from error
+            raise Unverified(
+                f"{where}: line {number} is no evidence row ({error}); measure the cell again"
+            ) from error
     return rows
 
 
@@ -141,11 +149,14 @@ def write_atomically(path: Path, text: str) -> None:
     """Write text so that ``path`` holds either the old content or all of the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     private = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(private, "w", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(private, path)
+    try:
+        with open(private, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(private, path)
+    finally:
+        private.unlink(missing_ok=True)
 
 
 def json_text(value: object) -> str:
@@ -215,7 +226,9 @@ def read_provenance(folder: Path) -> dict:
         raise Unverified(f"{path}: unreadable ({error}); measure the cell again") from error
     problem = schema_problem(provenance)
     if problem:
-        raise Unverified(f"{path}: not a provenance record of version {SCHEMA_VERSION} ({problem})")
+        raise Unverified(
+            f"{path}: not a provenance record of version {SCHEMA_VERSION} ({problem}); measure the cell again"
+        )
     return provenance
 
 
@@ -235,22 +248,30 @@ def verify(folder: Path, run: str, cell: Cell) -> Record:
         )
     missing = REQUIRED[provenance["outcome"]] - set(provenance["files"])
     if missing:
-        raise Unverified(f"{folder / PROVENANCE}: lists no {min(missing)}")
+        raise Unverified(f"{folder / PROVENANCE}: lists no {min(missing)}; measure the cell again")
     for name, entry in provenance["files"].items():
+        if name in ("", ".", "..") or "/" in name:
+            raise Unverified(
+                f"{folder / PROVENANCE}: lists '{name}', which is no file of the cell; measure it again"
+            )
         _verify_file(folder / name, entry)
     if provenance["outcome"] == "failed":
         return Record(cell, folder, provenance, ())
     path = folder / EVIDENCE
-    rows = csv_to_rows(path.read_text(encoding="utf-8"), path)
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unverified(f"{path}: not UTF-8 text ({error}); measure the cell again") from error
+    rows = csv_to_rows(text, path)
     for number, row in enumerate(rows, start=2):
         if Cell(row.experiment, row.policy, row.cache, row.replicate) != cell:
-            raise Unverified(f"{path}: line {number} belongs to another cell")
+            raise Unverified(f"{path}: line {number} belongs to another cell; measure the cell again")
     return Record(cell, folder, provenance, tuple(rows))
 
 
 def _verify_file(path: Path, entry: dict) -> None:
-    if path.name in ("", ".", "..") or path.is_symlink():
-        raise Unverified(f"{path}: not a plain file of the cell")
+    if path.is_symlink():
+        raise Unverified(f"{path}: not a plain file of the cell; measure the cell again")
     try:
         found = file_entry(path)
     except OSError:
@@ -262,9 +283,12 @@ def _verify_file(path: Path, entry: dict) -> None:
 
 def cell_of(folder: Path) -> Cell:
     """The cell a folder's place says it belongs to; Unverified if the place is none of a cell."""
-    experiment, policy, cache, replicate = Path(folder).parts[-4:]
-    if not replicate.isdecimal():
-        raise Unverified(f"{folder}: not the folder of a cell")
+    parts = Path(folder).parts[-4:]
+    if len(parts) < 4 or not parts[-1].isdecimal():
+        raise Unverified(
+            f"{folder}: not the folder of a cell; give results/RUN/EXPERIMENT/POLICY/CACHE/REPLICATE"
+        )
+    experiment, policy, cache, replicate = parts
     return Cell(experiment, policy, cache, int(replicate))
 
 

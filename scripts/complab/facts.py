@@ -42,9 +42,11 @@ def collect_gpus() -> list[dict] | str:
         return NO_DEVICE
     try:
         gpus = [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return gpus or NO_DEVICE
+    except pynvml.NVMLError:
+        gpus = []
     finally:
         pynvml.nvmlShutdown()
+    return gpus or NO_DEVICE
 
 
 def _gpu(index: int) -> dict:
@@ -116,9 +118,12 @@ def resolve_device(wanted: str, environment: dict) -> str:
     ``environment`` is a fingerprint.
     """
     has_build = environment["torch_cuda"] is not None
-    has_gpu = environment["gpus"] != NO_DEVICE
+    has_gpu = environment["gpus"] != NO_DEVICE and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in (
+        "",
+        "-1",
+    )
     if wanted == "cuda" and not (has_build and has_gpu):
-        lacking = "this torch build has no CUDA" if not has_build else "no NVIDIA driver answers"
+        lacking = "this torch build has no CUDA" if not has_build else "no NVIDIA GPU is visible"
         raise EnvironmentProblem(f"device: cuda was asked for, but {lacking}; use device cpu or auto")
     if wanted == "auto":
         return "cuda" if has_build and has_gpu else "cpu"
@@ -154,6 +159,7 @@ def collect_machine(record_identity: bool = False) -> dict:
         "system": platform.system(),
         "libc": " ".join(platform.libc_ver()),
         "complab_python": platform.python_version(),
+        "compiler_path": fingerprint.compiler()["path"],
     }
     for name in ("LC_ALL", "LANG", "TZ"):
         if name in os.environ:

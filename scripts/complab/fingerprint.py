@@ -62,21 +62,19 @@ def nvidia_driver() -> str | None:
     except OSError:
         return None
     match = re.search(r"Module(?: for \S+)?\s+([0-9][0-9.]+)", text)
-    return match[1] if match else "unknown"
+    return match[1] if match else text.splitlines()[0]
 
 
 def facts() -> dict:
-    """The fingerprint of this interpreter and machine, GPUs excepted; plain JSON values."""
+    """The fingerprint of this interpreter and machine, GPUs excepted; plain JSON values, none a path."""
     build = torch_build()
-    compiler_facts = compiler()
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "torch": version_of("torch"),
         "torch_git": build["git"],
         "torch_cuda": build["cuda"],
         "triton": version_of("triton"),
-        "compiler": compiler_facts["version"],
-        "compiler_path": compiler_facts["path"],
+        "compiler": compiler()["version"],
         "driver": nvidia_driver(),
         "cpu": cpu(),
         "machine": platform.machine(),

@@ -160,8 +160,10 @@ class Plan:
         record = evidence.peek(self.folder(cell))
         if record is None:
             return 1
-        whole = record.get("outcome") == "measured" and not self._damage(cell, record)
-        return record.get("attempt", 0) + (not whole)
+        if evidence.schema_problem(record):
+            return 1 + (record["attempt"] if isinstance(record.get("attempt"), int) else 0)
+        whole = record["outcome"] == "measured" and not self._damage(cell, record)
+        return record["attempt"] + (not whole)
 
     def _damage(self, cell: Cell, record: dict) -> str:
         folder = self.folder(cell)
@@ -189,6 +191,10 @@ class Plan:
         record = evidence.peek(self.folder(cell))
         if record is None:
             return "not measured yet"
+        if problem := evidence.schema_problem(record):
+            return f"its record is none: {problem}"
+        if (record["run"], record["cell"]) != (self.settings.run, vars(cell)):
+            return "its record tells of another cell"
         if record.get("outcome") != "measured":
             return f"the last attempt failed: {record.get('failure', {}).get('message', 'no message')}"
         reasons = [

@@ -26,6 +26,19 @@ from complab import config  # noqa: E402
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--cores", "1", "--quiet", "all"]
 COPIED = ("Snakefile", "config.yaml", "scripts", "workflow", "envs", "figures")
 
+DRAW_ALL = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, "scripts")
+from complab import config
+from complab.report import exhibits
+
+settings = config.load(overrides={"scale": sys.argv[1]})
+for name in settings["experiments"]:
+    exhibits.draw(settings, name, Path("results"), Path("figures"))
+"""
+
 
 def seconds(argv: list[str], folder: Path) -> float:
     """Wall seconds of a command that must succeed."""
@@ -65,9 +78,8 @@ def bench_fresh(scale: str, folder: Path) -> None:
     took = seconds([*SNAKEMAKE, "--config", f"scale={scale}"], folder)
     records = [json.loads(path.read_text()) for path in folder.glob("results/*/*/*/*/*/provenance.json")]
     cells = sum(record["duration_s"] for record in records)
-    print(
-        f"wall of a fresh run / sum of its {len(records)} cells: {took:.0f} s / {cells:.0f} s = {took / cells:.2f}"
-    )
+    label = f"wall of a fresh run / sum of its {len(records)} cells"
+    print(f"{label}: {took:.0f} s / {cells:.0f} s = {took / cells:.2f}")
 
 
 def main() -> None:
@@ -91,11 +103,7 @@ def main() -> None:
         )
     draws = [f"draw_{name}" for name in settings["experiments"]]
     through_rules = [*SNAKEMAKE, "-R", *draws, *scale, "--", "exhibits"]
-    drawing = "from complab import config; from complab.report import exhibits; from pathlib import Path\n"
-    drawing += f"settings = config.load(overrides={{'scale': {arguments.scale!r}}})\n"
-    drawing += "for name in settings['experiments']: exhibits.draw(settings, name, Path('results'), Path('figures'))\n"
-    drawing = "import sys; sys.path.insert(0, 'scripts')\n" + drawing
-    in_one = [sys.executable, "-c", drawing]
+    in_one = [sys.executable, "-c", DRAW_ALL, arguments.scale]
     compare(
         "redraw through the rules / in one process", through_rules, in_one, PROJECT, PROJECT, arguments.rounds
     )

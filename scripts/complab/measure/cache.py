@@ -7,9 +7,9 @@ rebuilt under hits. So the verdict needs counters, manifests and the compiler pr
 import hashlib
 import tarfile
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from complab.errors import Unverified, one_line
+from complab.errors import Unverified, counted, one_line
 
 COLD = "cold-proven"
 WARM = "warm-proven"
@@ -69,10 +69,9 @@ def seal(folder: Path, tar: Path) -> dict[str, dict]:
     entries = manifest(folder)
     with tarfile.open(tar, "w") as archive:
         for name in entries:
-            info = archive.gettarinfo(folder / name, arcname=name)
-            info.uid = info.gid = 0
-            info.uname = info.gname = ""
-            info.mtime = 0
+            # Not gettarinfo: of two hard links it would write the second as a link.
+            info = tarfile.TarInfo(name)
+            info.size = entries[name]["bytes"]
             with open(folder / name, "rb") as stream:
                 archive.addfile(info, stream)
     return entries
@@ -88,9 +87,14 @@ def unpack(tar: Path, expected: dict[str, dict], folder: Path) -> None:
     try:
         with tarfile.open(tar, "r:") as archive:
             for member in archive:
+                path = PurePosixPath(member.name)
                 if not member.isfile() or member.name in found:
                     raise Unverified(
                         f"{tar}: member '{member.name}' is not a plain file; measure the cold cell again"
+                    )
+                if path.is_absolute() or ".." in path.parts or path.as_posix() != member.name:
+                    raise Unverified(
+                        f"{tar}: member '{member.name}' is outside the folder; measure the cold cell again"
                     )
                 digest = hashlib.file_digest(archive.extractfile(member), "sha256").hexdigest()
                 found[member.name] = {"sha256": digest, "bytes": member.size}
@@ -148,15 +152,16 @@ class Observed:
 
     def assemblers(self) -> int:
         """Number of device assembler processes (ptxas)."""
-        return sum(Path(first_word(words)).name.startswith("ptxas") for words in self.spawned)
+        return sum(map(is_assembler, self.spawned))
 
     def built_elsewhere(self) -> int:
         """Processes that made a binary which Triton then moves into the cache under another name."""
         outside = [
             target
-            for target in map(output_of, self.spawned)
+            for target in map(output_of, filter(lambda words: not is_assembler(words), self.spawned))
             if target.endswith(BINARIES) and not Path(target).is_relative_to(self.cache_folder)
         ]
+        # Assemblers are counted by their name, not by what they write, so that none is counted twice.
         return len(outside) + self.assemblers()
 
     def new_binaries(self) -> set[str]:
@@ -169,9 +174,14 @@ def first_word(words: list[str]) -> str:
     return (words[0].split() or [""])[0] if words else ""
 
 
+def is_assembler(words: list[str]) -> bool:
+    """Whether a process is a device assembler."""
+    return Path(first_word(words)).name.startswith("ptxas")
+
+
 def output_of(words: list[str]) -> str:
     """The file a compiler call writes (after ``-o``), empty if it has none or only preprocesses."""
-    parts = words[0].split() if len(words) == 1 else words
+    parts = words[-1].split() if len(words) == 1 or words[1:2] == ["-c"] else words
     if "-o" not in parts or "-E" in parts:
         return ""
     position = parts.index("-o") + 1
@@ -206,8 +216,9 @@ def _support(declared: str, seen: Observed) -> str:
     hits, misses = seen.count("inductor", "fxgraph_cache_hit"), seen.count("inductor", "fxgraph_cache_miss")
     restarts = f", {seen.restarted()} restarted" if seen.restarted() else ""
     return (
-        f"{declared}: {seen.graphs} graphs{restarts}, FX cache {hits} hits {misses} misses, "
-        f"{len(seen.before)} files before, {len(seen.after)} after, {len(seen.built())} binaries built"
+        f"{declared}: {counted(seen.graphs, 'graph')}{restarts}, FX cache {counted(hits, 'hit')} "
+        f"{counted(misses, 'miss')}, {counted(len(seen.before), 'file')} before, {len(seen.after)} after, "
+        f"{counted(len(seen.built()), 'binary')} built"
     )
 
 
@@ -246,20 +257,25 @@ def _lookups(seen: Observed) -> list[tuple[str, int, int]]:
 def _cold_objections(seen: Observed) -> list[str]:
     objections = []
     if seen.before:
-        objections.append(f"the cache folder held {len(seen.before)} files before the process started")
+        objections.append(
+            f"the cache folder held {counted(len(seen.before), 'file')} before the process started"
+        )
     for name, hits, misses in _lookups(seen):
         if misses <= 0:
             objections.append(f"the {name} cache counts no miss")
         if hits + misses < seen.graphs:
-            objections.append(f"the {name} cache counts {hits + misses} lookups for {seen.graphs} graphs")
+            lookups = counted(hits + misses, "lookup")
+            objections.append(f"the {name} cache counts {lookups} for {counted(seen.graphs, 'graph')}")
         saved = seen.count("aot_autograd", "autograd_cache_saved")
         if name == "AOTAutograd" and saved != misses:
-            objections.append(f"the {name} cache saved {saved} entries for {misses} misses")
+            objections.append(
+                f"the {name} cache saved {counted(saved, 'entry')} for {counted(misses, 'miss')}"
+            )
     unexplained = seen.new_binaries() - seen.built()
     if len(unexplained) > seen.built_elsewhere():
         objections.append(
-            f"{len(unexplained)} new binaries, {min(unexplained)} among them, "
-            f"but {seen.built_elsewhere()} compiler processes that could have made them"
+            f"{counted(len(unexplained), 'new binary')}, {min(unexplained)} among them, "
+            f"but {counted(seen.built_elsewhere(), 'compiler process')} that could have made them"
         )
     if vanished := seen.built() - seen.after.keys():
         objections.append(f"a compiler process wrote {min(vanished)}, which is not in the cache")
@@ -278,11 +294,17 @@ def _warm_objections(seen: Observed, sealed: dict[str, dict] | None) -> list[str
         objections.append(f"the cache changed: {difference}")
     for name, hits, misses in _lookups(seen):
         if misses:
-            objections.append(f"the {name} cache counts {misses} misses")
+            objections.append(f"the {name} cache counts {counted(misses, 'miss')}")
         if hits < seen.graphs:
-            objections.append(f"the {name} cache counts {hits} hits for {seen.graphs} graphs")
+            objections.append(
+                f"the {name} cache counts {counted(hits, 'hit')} for {counted(seen.graphs, 'graph')}"
+            )
     if built := seen.built():
-        objections.append(f"{len(built)} compiler processes built binaries, {min(built)} among them")
+        objections.append(
+            f"{counted(len(built), 'compiler process')} built binaries, {min(built)} among them"
+        )
     if seen.built_elsewhere():
-        objections.append(f"{seen.built_elsewhere()} compiler or assembler processes made binaries elsewhere")
+        objections.append(
+            f"{counted(seen.built_elsewhere(), 'compiler or assembler process')} made binaries elsewhere"
+        )
     return objections

@@ -15,7 +15,7 @@ from complab.config import PROJECT
 from complab.errors import Unverified
 from complab.evidence import json_text, write_atomically
 from complab.measure import cache, isolation
-from complab.staleness import Plan, digest_of
+from complab.staleness import Plan, code_digests, digest_of
 
 MANIFEST = "manifest.json"
 # What a cell that compiles nothing gets.
@@ -23,8 +23,9 @@ NOTHING = {"folder": None, "files": {}, "build_s": 0}
 
 
 def folder_of(plan: Plan) -> Path:
-    """Where the headers of a plan's environment lie; threads and device decide compiler flags too."""
+    """Where a plan's headers lie; what is compiled, threads and device decide compiler flags too."""
     facts = {**plan.fingerprint, "threads": plan.settings["threads"], "device": plan.device}
+    facts |= code_digests(Path(__file__).with_name("header_user.py"))
     return PROJECT / "results" / "headers" / digest_of(facts)[:16]
 
 

@@ -275,7 +275,8 @@ def replace_paths(text: str, place: Workplace | None, python: str) -> str:
         (str(Path.home()), "$HOME"),
     ]
     for path, name in sorted(names, key=lambda item: -len(item[0])):
-        if path not in ("/", ""):
+        # A system Python's folder is that of the compiler and of half the machine: it tells nothing.
+        if path not in ("/", "/usr", "/usr/local", ""):
             text = text.replace(path, name)
     # Torch prints some paths without the part they share with its own, cut in the middle of a name.
     for path, below, name in (

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 from complab import guards
+from complab.errors import counted
 from complab.evidence import Row
 
 LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
@@ -106,7 +107,7 @@ def _judge_runs(facts: Facts) -> tuple[str, str]:
     calls = len(facts.values("within_tolerance"))
     if calls == 0:
         return NO_EVIDENCE, "no compiled call was made; only capture was probed"
-    return PASS, f"{calls} compiled call{'s' * (calls != 1)}, none raised"
+    return PASS, f"{counted(calls, 'compiled call')}, none raised"
 
 
 def _judge_correct(facts: Facts, tolerance: dict) -> tuple[str, str]:
@@ -114,7 +115,13 @@ def _judge_correct(facts: Facts, tolerance: dict) -> tuple[str, str]:
     for row in facts.rows("within_tolerance"):
         if not row.value:
             return FAIL, f"call {row.call} differs from eager beyond {bounds}"
-    return PASS, f"largest difference from eager {max(facts.values('max_abs_diff')):.3g}, within {bounds}"
+    largest = max(facts.values("max_abs_diff"), default=None)
+    told = (
+        "no finite difference from eager"
+        if largest is None
+        else f"largest difference from eager {largest:.3g}"
+    )
+    return PASS, f"{told}, within {bounds}"
 
 
 def _judge_captured(facts: Facts) -> tuple[str, str]:
@@ -133,8 +140,10 @@ def _judge_captured(facts: Facts) -> tuple[str, str]:
         return FAIL, f"{where} ({seen})"
     if told["fullgraph"] == 0:
         return FAIL, f"fullgraph rejects the call: {facts.detail('fullgraph_accepts')} ({seen})"
+    if graphs is None:
+        return NO_EVIDENCE, f"the captured graphs were not counted ({seen})"
     if graphs != variants:
-        return FAIL, f"{int(graphs)} graphs for {variants} variants ({seen})"
+        return FAIL, f"{counted(graphs, 'graph')} for {counted(variants, 'variant')} ({seen})"
     return PASS, f"one graph per variant, no break ({seen})"
 
 
@@ -160,19 +169,24 @@ def _judge_stable(facts: Facts, limit: int) -> tuple[str, str]:
     if refused:
         worst = counts.most_common(1)[0][0] if counts else "the guard was not logged"
         return FAIL, (
-            f"{worst}; {variants} variants fill the limit of {limit}, request {refused[0].call} was refused, "
-            f"{facts.total('eager_calls')} later calls ran eager"
+            f"{worst}; {counted(variants, 'variant')} fill the limit of {limit}, "
+            f"request {refused[0].call} was refused, {counted(facts.total('eager_calls'), 'later call')} ran eager"
         )
+    if eager := facts.total("eager_calls"):
+        return FAIL, f"{counted(eager, 'call')} ran eager after the limit"
     # Warm-up is an assumption that fails once and is then generalised; one that fails again recurs.
     recurring = [(text, count) for text, count in counts.most_common() if count > 1]
     if recurring:
-        return FAIL, f"{recurring[0][0]} failed {recurring[0][1]} times; {variants} variants"
+        return FAIL, f"{recurring[0][0]} failed {recurring[0][1]} times; {counted(variants, 'variant')}"
+    if variants - 1 > len(failed):
+        return NO_EVIDENCE, f"{counted(variants, 'variant')}, but {counted(len(failed), 'logged recompile')}"
     if not any(facts.rows(fate) for fate in FATES):
         if facts.total("log_recompiles"):
-            return FAIL, f"{facts.total('log_recompiles')} recompiles under one input"
+            return FAIL, f"{counted(facts.total('log_recompiles'), 'recompile')} under one input"
         return PASS, "no recompile under one input"
     once = f", once each: {'; '.join(counts)}" if counts else ""
-    return PASS, f"{len(failed)} recompiles{once}; {variants} variants serve every later call"
+    kept = counted(variants, "variant")
+    return PASS, f"{counted(len(failed), 'recompile')}{once}; every later call reuses one of {kept}"
 
 
 def _judge_worth_it(facts: Facts) -> tuple[str, str]:
@@ -219,12 +233,12 @@ def _stability(facts: Facts, limit: int) -> dict:
 def _cost(facts: Facts, cache: str) -> dict:
     first = facts.values("compiled_time") or facts.values("first_call")
     other = f"{NOT_MEASURED}: this cell's cache is {cache}"
-    steady = facts.values("steady_compiled")
+    steady, eager = facts.values("steady_compiled"), facts.values("steady_eager")
     return {
-        "cold_first_call_s": first[0] if first and cache == "cold" else other,
-        "warm_first_call_s": first[0] if first and cache == "warm" else other,
+        "cold_first_call_s": other if cache != "cold" else first[0] if first else NOT_MEASURED,
+        "warm_first_call_s": other if cache != "warm" else first[0] if first else NOT_MEASURED,
         "steady_s": _median(steady) if steady else NOT_MEASURED,
-        "steady_eager_s": _median(facts.values("steady_eager")) if steady else NOT_MEASURED,
+        "steady_eager_s": _median(eager) if steady and eager else NOT_MEASURED,
         "peak_memory_bytes": facts.value("peak_memory") if facts.rows("peak_memory") else NOT_MEASURED,
     }
 

@@ -33,8 +33,10 @@ def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
     case = spec["cases"][0]
     requests = range(len(gathered.provenance["config"]["settings"]["lengths"]))
     cells = [record.cell for record in gathered.records if record.cell.cache != "none"]
+    # The stream is the same for all: it is part of the configuration that they may not differ in.
+    policy = cells[0].policy
     found = {
-        f"requests/{request}/length": find(gathered, LENGTH, Where(case=case, call=request))
+        f"requests/{request}/length": find(gathered, LENGTH, Where(policy, case=case, call=request))
         for request in requests
     }
     for policy, cache in dict.fromkeys((cell.policy, cell.cache) for cell in cells):
@@ -77,6 +79,9 @@ def _panel(axes: Axes, requests: list[dict[str, Number]]) -> list[str]:
         at = (eager[-1][0] + 0.6, eager[-1][1].value)
         axes.annotate("eager", at, va="center", fontsize=7, color="#505050")
     fates = []
+    if requests and not any(request["latency"].facts for request in requests):
+        axes.text(0.5, 0.5, requests[0]["latency"].head, transform=axes.transAxes, ha="center", va="center")
+        return fates
     for x, request in enumerate(requests):
         latency, fate = request["latency"], request["fate"]
         if not latency.facts:

@@ -109,7 +109,7 @@ def _complete(ask: Ask, process: Process) -> bool:
     calls = set(process.by_call("sequence_length")) if ask.formula in ("total", "total ratio") else set()
     if ask.formula == "maximum":
         calls = set(process.by_call("within_tolerance"))
-    return all(calls <= set(process.by_call(name)) for name in ask.of)
+    return all(calls <= set(process.by_call(name)) for name in _required(ask))
 
 
 def _check_unit(ask: Ask, facts: list[Fact]) -> None:
@@ -352,6 +352,9 @@ _FORMULAS = {
     "reason": _part(1),
 }
 _LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence": _level_evidence}
+
+# Those that compare or tell times, which cold and warm processes do not have in common.
+TIMES = ("total", "total ratio", "median", "ratio", "verdict", "smallest effect")
 
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {

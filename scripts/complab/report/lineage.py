@@ -68,8 +68,11 @@ def entry(number: Number) -> dict:
 
 
 def document(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Number]) -> str:
-    """The lineage file of one exhibit, as JSON text; ``tables`` holds the cells of each by name."""
-    return evidence.json_text(
+    """The lineage file of one exhibit, as JSON text; ``tables`` holds the cells of each by name.
+
+    Rows and columns stand in the order of the table, so keys are not sorted.
+    """
+    return _json_text(
         {
             "lineage_version": VERSION,
             "run": gathered.run,
@@ -92,6 +95,10 @@ def document(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Numb
             "figure": _entries(marks),
         }
     )
+
+
+def _json_text(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _entries(numbers: dict[str, Number]) -> dict[str, dict]:

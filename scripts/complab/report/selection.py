@@ -6,6 +6,7 @@ nothing was recorded, the release does not report it, or the question does not a
 
 from dataclasses import dataclass
 
+from complab.errors import UsageProblem
 from complab.evidence import LEDGER, Record
 from complab.report import formulas
 from complab.report.gather import Fact, Gathered
@@ -54,6 +55,7 @@ def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None)
     scope = [record for record in gathered.records if where.holds(record)]
     if not scope:
         return absent(ask, NOT_APPLICABLE)
+    _refuse_mixture(ask, scope)
     failed = [record for record in gathered.failed if (whole or where).holds(record) or record in scope]
     if failed:
         return absent(ask, FAILED, tuple(record.cell.path for record in failed))
@@ -69,6 +71,20 @@ def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None)
         return absent(ask, NOT_MEASURED, told)
     facts = [fact for several in found.values() for fact in several]
     return formulas.evaluate(ask, facts, gathered.noise, _ledgers(gathered, usable, ask, where))
+
+
+def _refuse_mixture(ask: Ask, scope: list[Record]) -> None:
+    """A number is of one policy, and a time of one cache state: a mean over both would be of neither."""
+    policies = sorted({record.cell.policy for record in scope})
+    caches = sorted({record.cell.cache for record in scope})
+    if len(policies) > 1:
+        raise UsageProblem(
+            f"'{ask.formula}' would mix policies {', '.join(policies)}; name one in the exhibit"
+        )
+    if ask.formula in formulas.TIMES and len(caches) > 1:
+        raise UsageProblem(
+            f"'{ask.formula}' of {policies[0]} would mix {' and '.join(caches)} processes; name one cache state"
+        )
 
 
 def _reported(record: Record, capability: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
 from complab.config import Settings
-from complab.errors import one_line
+from complab.errors import UsageProblem, one_line
 from complab.report import formulas, names
 from complab.report.gather import Gathered
 from complab.report.number import (
@@ -98,8 +98,13 @@ def _keys(gathered: Gathered, spec: dict, policies: dict) -> list[str]:
         return spec["keys"]
     if spec["rows"] == "policy":
         return list(policies)
+    lengths = gathered.provenance["config"]["settings"].get("lengths")
+    if spec["rows"] == "case" or lengths is None:
+        raise UsageProblem(
+            f"{gathered.experiment}: a table with a row per {spec['rows']} needs its keys listed"
+        )
     # Not from the rows: a stream has its requests even where every cell failed.
-    return [str(call) for call in range(len(gathered.provenance["config"]["settings"]["lengths"]))]
+    return [str(call) for call in range(len(lengths))]
 
 
 def _row(spec: dict, key: str) -> tuple[Where, Where | None]:
