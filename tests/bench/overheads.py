@@ -57,9 +57,8 @@ def compare(
     pairs = [(seconds(ours, folder), seconds(other, other_folder)) for _ in range(rounds)]
     a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratios = [left / right for left, right in pairs]
-    print(
-        f"{label}: {a:.2f} s / {b:.2f} s = {a / b:.2f} ({min(ratios):.2f} to {max(ratios):.2f} in {rounds} pairs)"
-    )
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f} in {rounds} pairs"
+    print(f"{label}: {a:.2f} s / {b:.2f} s = {a / b:.2f} ({spread})")
 
 
 def empty_workflow(folder: Path) -> Path:

@@ -170,7 +170,8 @@ def _judge_stable(facts: Facts, limit: int) -> tuple[str, str]:
         worst = counts.most_common(1)[0][0] if counts else "the guard was not logged"
         return FAIL, (
             f"{worst}; {counted(variants, 'variant')} fill the limit of {limit}, "
-            f"request {refused[0].call} was refused, {counted(facts.total('eager_calls'), 'later call')} ran eager"
+            f"request {refused[0].call} was refused, "
+            f"{counted(facts.total('eager_calls'), 'later call')} ran eager"
         )
     if eager := facts.total("eager_calls"):
         return FAIL, f"{counted(eager, 'call')} ran eager after the limit"
