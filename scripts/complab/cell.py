@@ -5,6 +5,7 @@ and from the rules alike. It never imports torch; the measured child does.
 """
 
 import argparse
+import ast
 import contextlib
 import datetime
 import json
@@ -33,8 +34,8 @@ class Job:
     cell: Cell
     attempt: int
     cold: Path | None = None
-    started: str = field(default_factory=lambda: _now())
-    clock: float = field(default_factory=time.perf_counter)
+    started: str = ""
+    clock: float = 0.0
     lines: list[str] = field(default_factory=list)
     log: str = ""
     stage: str = "preparing"
@@ -52,6 +53,10 @@ class Job:
     @property
     def python(self) -> str:
         return self.plan.settings.python
+
+    def start(self) -> None:
+        """Note the start; waiting for another measurement to end is no part of the cell's duration."""
+        self.started, self.clock = _now(), time.perf_counter()
 
     def say(self, line: str) -> None:
         """Show a line and keep it for run.log."""
@@ -92,6 +97,9 @@ def main(script: str) -> None:
     except Problem as problem:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
+    except KeyboardInterrupt:
+        print("complab: interrupted, nothing was published; the same command starts again", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 def _run(script: Path) -> int:
@@ -100,6 +108,7 @@ def _run(script: Path) -> int:
     cell = _cell(plan, script.stem, arguments)
     _require_supported(plan, arguments)
     job = Job(plan, cell, arguments.attempt, cold=arguments.cold)
+    job.start()
     if arguments.expect and arguments.expect != plan.about(cell)["all"]:
         raise UsageProblem(f"{cell}: code, config or environment changed since the run began; start it again")
     if arguments.out is not None:
@@ -109,6 +118,7 @@ def _run(script: Path) -> int:
         if cell.cache == "warm" and job.cold is not None:
             _verified_cold(job)
         with isolation.host_lock(job.say), contextlib.ExitStack() as stack:
+            job.start()
             if cell.cache == "warm" and job.cold is None:
                 job.cold = _own_cold_cell(job, stack)
             outcome = measure(job, stack, keep_cache=arguments.out is not None)
@@ -171,14 +181,12 @@ def parser(script: Path) -> argparse.ArgumentParser:
 
 def _own_cold_cell(warm: Job, stack: contextlib.ExitStack) -> Path:
     """Measure the cold cell of a warm one into a folder that lives as long as ``stack``."""
-    folder = Path(
-        stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="complab-cold-", dir=warm.plan.settings["scratch"])
-        )
-    )
+    scratch = warm.plan.settings["scratch"]
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="complab-cold-", dir=scratch)))
     cold = Cell(warm.cell.experiment, warm.cell.policy, "cold", warm.cell.replicate)
     warm.say(f"-- first its cold cell, {cold}")
     job = Job(warm.plan, cold, attempt=1)
+    job.start()
     with contextlib.ExitStack() as own:
         publish(job, measure(job, own, keep_cache=True), folder / "cell", own)
     warm.say(f"-- now {warm.cell}")
@@ -186,13 +194,9 @@ def _own_cold_cell(warm: Job, stack: contextlib.ExitStack) -> Path:
 
 
 def _question(script: Path) -> str:
-    import ast
-
-    return (
-        (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "")
-        .split("\n\n")[0]
-        .replace("\n", " ")
-    )
+    """The first paragraph of a script's docstring."""
+    docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
 
 
 def _settings(arguments: argparse.Namespace) -> config.Settings:
@@ -278,7 +282,7 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
     load["after"] = facts.collect_load()
     seen = _observe(place, sealed_headers, before, timed)
     verdict, reasons = cache.judge(job.cell.cache, seen, sealed)
-    if doubts := _cold_was_proven(job):
+    if doubts := _doubts_about_cold(job, timed["facts"]["outputs"]):
         verdict, reasons = cache.INDETERMINATE, [*reasons, *doubts]
     if keep_cache and job.cell.cache == "cold":
         cache.seal(place.cache, place.root / evidence.SEALED_CACHE)
@@ -295,6 +299,7 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
         "after": cache.summary(seen.after),
         "counters": seen.counters,
         "graphs": seen.graphs,
+        "outputs": timed["facts"]["outputs"],
         "compiler_processes": len(seen.built()) + seen.built_elsewhere(),
         "headers": cache.summary(sealed_headers["files"]) | {"build_s": sealed_headers["build_s"]},
     }
@@ -320,11 +325,15 @@ def _warm_up_cache(job: Job, place: isolation.Workplace) -> dict:
     return sealed
 
 
-def _cold_was_proven(job: Job) -> list[str]:
+def _doubts_about_cold(job: Job, outputs: str) -> list[str]:
+    """What keeps a warm cell from proving its state through its cold one."""
     if job.cell.cache != "warm":
         return []
-    verdict = evidence.read_provenance(job.cold)["cache"]["verdict"]
-    return [] if verdict == cache.COLD else [f"its cold cell is {verdict}"]
+    cold = evidence.read_provenance(job.cold)["cache"]
+    doubts = [] if cold["verdict"] == cache.COLD else [f"its cold cell is {cold['verdict']}"]
+    if cold.get("outputs") != outputs:
+        doubts.append("its outputs are not those of its cold cell")
+    return doubts
 
 
 def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> dict:
@@ -340,6 +349,12 @@ def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> d
         raise Unverified(
             f"the measured process ran torch {done['facts']['torch']}, but the environment tells of {told}; "
             "reinstall the lock"
+        )
+    threads = done["facts"]["threads"]
+    if threads != job.settings["threads"]:
+        raise EnvironmentProblem(
+            f"the measured process ran {threads} threads instead of {job.settings['threads']}; "
+            "set threads in config.yaml to what this machine has"
         )
     if unknown := set(done["facts"]["modules"]) - set(job.plan.code(job.cell.experiment)):
         raise Unverified(

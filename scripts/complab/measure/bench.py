@@ -5,6 +5,7 @@ the cell, records rows, and owns the measurements every experiment shares.
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import math
@@ -18,7 +19,8 @@ class Bench:
     """One cell's measurement in progress.
 
     ``policy``, ``cache``, ``device`` and ``settings`` (the cell's slice of the configuration) say what
-    to do; `record` takes the facts. Facts of the same case and call may be recorded in any order.
+    to do; `record` takes the facts, in any order. ``outputs`` is a running SHA-256 of every compiled
+    output that was compared.
     """
 
     def __init__(self, request: dict, log: io.StringIO):
@@ -28,6 +30,7 @@ class Bench:
         self.device: str = self.settings["device"]
         self.clock = timing.Clock(self.device)
         self.rows: list[dict] = []
+        self.outputs = hashlib.sha256()
         self._log = log
         self._wrong: dict[str, str] = {}
 
@@ -72,6 +75,7 @@ class Bench:
     def agree(self, case: str, expected, actual, call: int | None = None) -> bool:
         """Record how far a compiled output is from eager; a wrong one keeps its case from being timed."""
         found = compare.agreement(expected, actual, self.settings["tolerance"])
+        self.outputs.update(compare.content(actual))
         self.record("within_tolerance", found.within, "1", case=case, call=call)
         self.record("bitwise_equal", found.bitwise, "1", case=case, call=call)
         if math.isfinite(found.max_abs_diff):

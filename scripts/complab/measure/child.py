@@ -58,7 +58,7 @@ def main(request_file: str) -> None:
         bench.record("preamble_time", preamble_seconds, "s", case="process")
         _record_compilations(bench, dynamo)
     (folder / "rows.jsonl").write_text(bench.rows_text(), encoding="utf-8")
-    (folder / "facts.json").write_text(json.dumps(_facts(torch, dynamo, limit_name)), encoding="utf-8")
+    (folder / "facts.json").write_text(json.dumps(_facts(torch, dynamo, limit_name, bench)), encoding="utf-8")
 
 
 def _die_with_parent() -> None:
@@ -115,7 +115,7 @@ def _record_compilations(bench, dynamo) -> None:
             bench.record("restarts", 1, "restarts", case="process", call=index, detail=str(reason))
 
 
-def _facts(torch, dynamo, limit_name: str) -> dict:
+def _facts(torch, dynamo, limit_name: str, bench) -> dict:
     scripts = Path(__file__).resolve().parents[2]
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     ours = {Path(name).resolve() for name in files if name and Path(name).resolve().is_relative_to(scripts)}
@@ -132,6 +132,7 @@ def _facts(torch, dynamo, limit_name: str) -> dict:
         "resolved_config": dynamo.resolved_config(),
         "counters": dynamo.counters(),
         "graphs_captured": dynamo.graphs_captured(),
+        "outputs": bench.outputs.hexdigest(),
         "spawned": SPAWNED,
         "modules": sorted(path.relative_to(scripts).as_posix() for path in ours),
         "temporary_folder": tempfile.gettempdir(),

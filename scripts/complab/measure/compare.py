@@ -1,5 +1,6 @@
 """Does the compiled output agree with eager, at a stated tolerance?"""
 
+import ctypes
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,12 @@ class Agreement:
     max_abs_diff: float
     within: bool
     bitwise: bool
+
+
+def content(tensor) -> bytes:
+    """The bytes of a tensor's values in row-major order."""
+    kept = tensor.detach().cpu().contiguous()
+    return ctypes.string_at(kept.data_ptr(), kept.numel() * kept.element_size())
 
 
 def agreement(expected, actual, tolerance: dict) -> Agreement:
