@@ -83,7 +83,7 @@ def _refuse_mixture(ask: Ask, scope: list[Record]) -> None:
         )
     if ask.formula in formulas.TIMES and len(caches) > 1:
         raise UsageProblem(
-            f"'{ask.formula}' of {policies[0]} would mix {' and '.join(caches)} processes; name one cache state"
+            f"'{ask.formula}' of {policies[0]} would mix {' and '.join(caches)} processes; name one state"
         )
 
 
