@@ -13,7 +13,7 @@ SNAKEMAKE := $(VENV) snakemake --cores 1
 SETTINGS   = $(strip $(if $(SCALE),scale=$(SCALE)) $(if $(RUN),run=$(RUN)))
 CONFIG     = $(if $(SETTINGS),--config $(SETTINGS))
 
-.PHONY: help evidence exhibits test test-slow lint format install preflight python lock clean clean-evidence
+.PHONY: help evidence exhibits test test-slow test-evidence lint format install preflight python lock clean clean-evidence
 
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,10 @@ test: install  ## the fast tests, which compile nothing
 
 test-slow: preflight install  ## the tests that really compile
 	$(VENV) python -m pytest -m slow $(ARGS)
+
+test-evidence: install  ## hold the evidence of SCALE=quick against what must be in it
+	$(VENV) complab check --run current-quick
+	$(VENV) python -m pytest -m evidence $(ARGS)
 
 lint: install  ## ruff, snakefmt, and Snakemake's own linter
 	$(VENV) ruff check

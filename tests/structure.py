@@ -1,0 +1,140 @@
+"""What must be in the evidence of the three experiments on any machine: counts, fates, orders of events.
+
+Nothing here is a time. Expected fates follow from the stream and the recompile limit alone.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from complab import evidence
+from complab.config import Settings
+
+FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_frames")
+
+
+def static_fates(lengths: list[int], limit: int) -> list[str]:
+    """What happens to each request when every length needs a variant of its own."""
+    kept: set[int] = set()
+    refused = False
+    fates = []
+    for length in lengths:
+        if length in kept:
+            fates.append("reuses")
+        elif len(kept) < limit:
+            kept.add(length)
+            fates.append("new_variants")
+        else:
+            # The first unmatched length is tried and refused; from then on nothing is tried.
+            fates.append("eager_calls" if refused else "refused_attempts")
+            refused = True
+    return fates
+
+
+class Run:
+    """The verified cells of a run."""
+
+    def __init__(self, settings: Settings, results: Path):
+        self.settings = settings
+        self.records = {
+            cell: evidence.verify(results / settings.run / cell.path, settings.run, cell)
+            for cell in settings.cells()
+        }
+
+    def of(self, experiment: str, policy: str) -> list[evidence.Record]:
+        """Records of all cache states and replicates of a policy."""
+        return [
+            record
+            for cell, record in self.records.items()
+            if (cell.experiment, cell.policy) == (experiment, policy)
+        ]
+
+    def lengths(self, experiment: str) -> list[int]:
+        return self.settings["streams"][self.settings.experiment(experiment)["settings"]["stream"]]
+
+    @property
+    def limit(self) -> int:
+        return self.settings["recompile_limit"]
+
+
+def fates(record: evidence.Record) -> list[str]:
+    return [row.metric for row in record.rows if row.metric in FATES]
+
+
+def values(record: evidence.Record, metric: str, case: str) -> list[float]:
+    return [row.value for row in record.rows if (row.metric, row.case) == (metric, case)]
+
+
+def region(record: evidence.Record, case: str) -> dict:
+    return json.loads((record.folder / evidence.LEDGER).read_text(encoding="utf-8"))["regions"][case]
+
+
+def every_state_is_proven(run: Run) -> None:
+    proven = {"none": "not-applicable", "cold": "cold-proven", "warm": "warm-proven"}
+    for cell, record in run.records.items():
+        assert record.verdict == proven[cell.cache], (str(cell), record.provenance["cache"]["reasons"])
+
+
+def every_output_is_right(run: Run) -> None:
+    for cell, record in run.records.items():
+        right = [row.value for row in record.rows if row.metric == "within_tolerance"]
+        assert all(right), str(cell)
+        assert bool(right) == (cell.policy != "eager")
+
+
+def static_fills_the_limit_and_is_refused_once(run: Run) -> None:
+    for experiment in ("e1_opening_failure", "e6_dynamic_shapes"):
+        expected = static_fates(run.lengths(experiment), run.limit)
+        for record in run.of(experiment, "static"):
+            assert fates(record) == expected, str(record.cell)
+            assert values(record, "limit_hits", "model") == [1]
+            assert values(record, "log_recompiles", "model") == [run.limit]
+            told = region(record, "model")
+            assert told["first_failing_level"] == "STABLE"
+            assert "size mismatch at index 1" in told["sentence"]
+
+
+def default_recompiles_once_and_is_silent(run: Run) -> None:
+    for experiment in ("e1_opening_failure", "e6_dynamic_shapes"):
+        for record in run.of(experiment, "default"):
+            expected = ["new_variants"] * 2 + ["reuses"] * (len(run.lengths(experiment)) - 2)
+            assert fates(record) == expected, str(record.cell)
+            assert values(record, "log_recompiles", "model") == [1]
+            assert values(record, "limit_hits", "model") == [0]
+            assert region(record, "model")["first_failing_level"] is None
+
+
+def dynamic_and_marked_compile_once(run: Run) -> None:
+    for policy in ("dynamic", "mark-dynamic"):
+        for record in run.of("e6_dynamic_shapes", policy):
+            assert Counter(fates(record))["new_variants"] == 1, str(record.cell)
+            assert Counter(fates(record))["refused_attempts"] == 0
+            assert values(record, "log_recompiles", "model") == [0]
+
+
+def the_instruments_see_one_break(run: Run) -> None:
+    for record in run.of("e3_graph_breaks", "default"):
+        assert values(record, "explain_graphs", "with_break") == [2]
+        assert values(record, "explain_breaks", "with_break") == [1]
+        assert values(record, "log_breaks", "with_break") == [1]
+        (told,) = [row for row in record.rows if (row.metric, row.case) == ("log_breaks", "with_break")]
+        assert "scripts/e3_graph_breaks.py" in told.detail
+        assert "if x.sum().item() > 0:" in told.detail
+        assert "Tensor.item" in told.detail
+        assert values(record, "fullgraph_accepts", "with_break") == [0]
+        for case in ("model", "without_break"):
+            assert values(record, "explain_graphs", case) == [1]
+            assert values(record, "explain_breaks", case) == [0]
+            assert values(record, "fullgraph_accepts", case) == [1]
+        assert region(record, "with_break")["first_failing_level"] == "CAPTURED"
+        assert region(record, "without_break")["first_failing_level"] is None
+
+
+CLAIMS = (
+    every_state_is_proven,
+    every_output_is_right,
+    static_fills_the_limit_and_is_refused_once,
+    default_recompiles_once_and_is_silent,
+    dynamic_and_marked_compile_once,
+    the_instruments_see_one_break,
+)
