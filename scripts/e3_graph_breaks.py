@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from complab.measure import policies, timing, workload
+from complab.measure import policies, workload
 
 
 def with_break(x):
@@ -55,22 +55,16 @@ def subjects(bench):
 
 @torch.no_grad()
 def timed(bench):
-    """Compile both functions, compare with eager, and time all four in one window of interleaved rounds."""
+    """Compile both functions, compare with eager, and time all of them in one window."""
     square = _square(bench)
-    passes = {}
+    steady = {}
     for case, function in (("with_break", with_break), ("without_break", without_break)):
         compiled = policies.compile_with(bench.policy, function)
+        expected = function(square)
         with bench.capturing(case):
             seconds, actual = bench.clock.time(compiled, square)
-            right = bench.agree(case, function(square), actual, call=0)
-        bench.record("first_call", seconds, "s", case=case)
+        if bench.agree(case, expected, actual, call=0):
+            bench.record("first_call", seconds, "s", case=case)
         bench.say(f"{case}: first call {seconds:.2f} s")
-        if right:  # A wrong output has no time.
-            passes[case, "steady_eager"] = partial(function, square)
-            passes[case, "steady_compiled"] = partial(compiled, square)
-            passes[case, "steady_control"] = partial(function, square)
-    # One window for both functions: what the break costs is their ratio within a round.
-    samples = timing.interleaved(bench.clock, passes, bench.settings["steady_rounds"])
-    for (case, metric), rounds in samples.items():
-        for index, seconds in enumerate(rounds):
-            bench.record(metric, seconds, "s", case=case, call=index)
+        steady[case] = (partial(function, square), partial(compiled, square))
+    bench.steady(steady)

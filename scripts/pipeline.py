@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from complab import config, evidence, facts, preflight
-from complab.errors import EnvironmentProblem, Problem, UsageProblem, one_line
+from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, UsageProblem, counted, one_line
 from complab.measure import headers, isolation
 from complab.staleness import Plan
 
@@ -38,39 +38,55 @@ def write_manifest(settings: config.Settings, _arguments: argparse.Namespace) ->
     """Hash every exhibit file of the run into its manifest."""
     from complab.report import exhibits
 
-    exhibits.write_manifest(config.PROJECT / "figures" / settings.run)
+    exhibits.write_manifest(settings, config.PROJECT / "figures" / settings.run)
     return 0
+
+
+def redraw(settings: config.Settings, arguments: argparse.Namespace) -> int:
+    """Draw every exhibit again from the evidence that is there, and hash them into the manifest."""
+    for name in settings["experiments"]:
+        arguments.experiment = name
+        draw(settings, arguments)
+    return write_manifest(settings, arguments)
 
 
 def complete(settings: config.Settings, arguments: argparse.Namespace) -> int:
-    """Account for every planned cell of an experiment; fails, naming them, if any cell failed."""
-    results = config.PROJECT / "results" / settings.run
-    account = {"planned": 0, "measured": 0, "indeterminate": 0, "failed": 0}
-    failed, doubtful = [], []
-    for cell in settings.cells(arguments.experiment):
-        record = evidence.verify(results / cell.path, settings.run, cell)
-        account["planned"] += 1
-        if record.failed:
-            failed.append(f"{cell}: {record.provenance['failure']['message']}")
-        elif not record.determinate:
-            doubtful.append(f"{cell}: {'; '.join(record.provenance['cache']['reasons'])}")
-        else:
-            account["measured"] += 1
-    account |= {"failed": len(failed), "indeterminate": len(doubtful)}
-    for line in doubtful:
-        print(f"indeterminate, in no headline number: {line}")
+    """Account for every planned cell, of one experiment or of all; fails, naming them, if any cell failed."""
+    from complab.report import gather
+
+    results = config.PROJECT / "results"
+    names = [arguments.experiment] if arguments.experiment else list(settings["experiments"])
+    found = [gather.gather(settings, name, results) for name in names]
+    failed = [record for gathered in found for record in gathered.failed]
+    doubtful = [record for gathered in found for record in gathered.indeterminate]
+    account = {
+        "planned": sum(len(gathered.records) for gathered in found),
+        "measured": sum(len(gathered.determinate) for gathered in found),
+        "indeterminate": len(doubtful),
+        "failed": len(failed),
+    }
+    for record in doubtful:
+        print(f"indeterminate: {record.cell}: {'; '.join(record.provenance['cache']['reasons'])}")
+    for record in failed:
+        print(f"failed: {record.cell}: {record.provenance['failure']['message']}", file=sys.stderr)
     if failed:
-        for line in failed:
-            print(f"failed: {line}", file=sys.stderr)
         raise Problem(
-            f"{arguments.experiment}: {len(failed)} of {account['planned']} cells failed; "
-            "their run.log says why, and the next run tries them again"
+            f"{counted(len(failed), 'cell')} of {account['planned']} failed; "
+            "run.log in its folder says why, and the next run tries again"
         )
-    evidence.write_atomically(results / arguments.experiment / "complete.json", json.dumps(account) + "\n")
+    folder = results / settings.run / (arguments.experiment or "")
+    evidence.write_atomically(folder / "complete.json", json.dumps(account) + "\n")
+    print(", ".join(f"{count} {what}" for what, count in account.items()))
     return 0
 
 
-STEPS = {"headers": build_headers, "draw": draw, "manifest": write_manifest, "complete": complete}
+STEPS = {
+    "headers": build_headers,
+    "draw": draw,
+    "manifest": write_manifest,
+    "redraw": redraw,
+    "complete": complete,
+}
 
 
 def main() -> int:
@@ -84,7 +100,10 @@ def main() -> int:
     for name, step in STEPS.items():
         sub = steps.add_parser(name, help=step.__doc__.splitlines()[0], description=step.__doc__)
         if name in ("draw", "complete"):
-            sub.add_argument("--experiment", required=True, help="name of the experiment")
+            required = name == "draw"
+            sub.add_argument(
+                "--experiment", required=required, help="name of the experiment (complete: or all)"
+            )
     arguments = flags.parse_args()
     try:
         overrides = json.loads(arguments.overrides)
@@ -99,3 +118,6 @@ if __name__ == "__main__":
     except Problem as problem:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
+    except OSError as problem:
+        print(f"complab: {one_line(problem)}; make room or make it writable", file=sys.stderr)
+        sys.exit(EXIT_FAILED)

@@ -1,12 +1,14 @@
 """What a person gets who runs an experiment's script by hand: help, or one line saying what is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from complab.config import PROJECT
+from complab.measure import isolation
 
 SCRIPTS = sorted((PROJECT / "scripts").glob("e[0-9]*_*.py"))
 
@@ -74,7 +76,7 @@ def test_results_that_cannot_be_written_are_refused_before_measuring(tmp_path):
     (tmp_path / "file").write_text("")
     line = refused(run("--policy", "eager", "--scale", "quick", "--out", tmp_path / "file" / "cell"), 3)
     assert "results cannot be written here" in line
-    assert "give another --out" in line
+    assert "make it writable or choose another folder" in line
 
 
 def test_a_cache_path_with_a_space_is_refused(tmp_path):
@@ -152,3 +154,52 @@ def test_nothing_half_written_is_left_behind(tmp_path):
     assert run(*words, "--cold", tmp_path / "no-cell", "--out", tmp_path / "warm").returncode == 4
     assert list(tmp_path.iterdir()) == [scratch]
     assert list(scratch.iterdir()) == []
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "notes.txt").write_text("kept")
+    line = refused(run("--policy", "eager", "--scale", "quick", "--out", out), 2)
+    assert "holds notes.txt, so it is no cell's folder" in line
+    assert (out / "notes.txt").read_text() == "kept"
+
+
+def test_a_process_that_takes_too_long_is_stopped_and_recorded(tmp_path):
+    overrides = json.dumps({"cell_timeout": 1, "scratch": str(tmp_path)})
+    words = ("--policy", "eager", "--scale", "quick", "--overrides", overrides)
+    answer = run(*words, "--out", tmp_path / "cell", "--record-failure")
+    assert answer.returncode == 0
+    record = json.loads((tmp_path / "cell" / "provenance.json").read_text())
+    assert record["outcome"] == "failed"
+    assert record["failure"]["stage"] == "timed"
+    assert "was stopped after 1 s; raise cell_timeout" in record["failure"]["message"]
+    assert sorted(path.name for path in (tmp_path / "cell").iterdir()) == ["provenance.json", "run.log"]
+    assert [path.name for path in tmp_path.iterdir()] == ["cell"]
+
+
+def test_a_killed_process_is_a_failure_with_its_signal(tmp_path):
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\ncase "$*" in *child*) kill -9 $$;; esac\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    answer = run("--policy", "eager", "--scale", "quick", "--python", script)
+    assert answer.returncode == 1
+    assert "was killed by SIGKILL" in answer.stderr
+
+
+def test_one_measurement_waits_for_the_other():
+    with isolation.host_lock(print):
+        waiting = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from complab.measure import isolation\nwith isolation.host_lock(print): pass",
+            ],
+            env={**os.environ, "PYTHONPATH": str(PROJECT / "scripts"), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert waiting.stdout.readline() == f"waiting: process {os.getpid()} is measuring on this machine\n"
+        assert waiting.poll() is None
+    assert waiting.wait(timeout=60) == 0
+    waiting.stdout.close()

@@ -173,9 +173,10 @@ def test_the_record_names_every_file_but_the_sealed_cache(tmp_path, place_cell):
 
 
 def test_what_an_older_attempt_left_is_withdrawn(tmp_path, place_cell):
-    folder = place_cell(tmp_path / "1", CELL, {evidence.SEALED_CACHE: b"old", "extra.txt": "old"})
+    folder = place_cell(tmp_path / "1", CELL, {evidence.SEALED_CACHE: b"old"})
+    (folder / "notes.txt").write_text("a person's own")
     place_cell(folder, CELL, outcome="failed", failure={"stage": "timed", "message": "no"})
-    assert {path.name for path in folder.iterdir()} == {RUN_LOG, PROVENANCE}
+    assert {path.name for path in folder.iterdir()} == {RUN_LOG, PROVENANCE, "notes.txt"}
 
 
 def test_a_record_that_breaks_its_schema_is_not_placed_and_the_old_one_stays(folder, place_cell):

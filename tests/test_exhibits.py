@@ -82,7 +82,7 @@ import recorded
 from complab.report import exhibits
 for experiment in {EXPERIMENTS!r}:
     exhibits.draw(recorded.settings(), experiment, recorded.ROOT, {str(tmp_path)!r})
-exhibits.write_manifest({str(tmp_path / recorded.RUN)!r})
+exhibits.write_manifest(recorded.settings(), {str(tmp_path / recorded.RUN)!r})
 sys.exit(bool({{"torch", "snakemake"}} & set(sys.modules)))
 """
     # Another date, time zone and hash seed than this process has.

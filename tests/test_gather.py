@@ -1,10 +1,12 @@
 """Which evidence may enter an exhibit? Everything else is refused, with the file named."""
 
+import json
 import shutil
 
 import pytest
 
 import recorded
+from complab import evidence
 from complab.errors import Unverified
 from complab.report import gather
 
@@ -125,3 +127,29 @@ def test_the_digest_follows_the_evidence_and_nothing_else(results):
     assert gathered(results).digest == before
     recorded.edit_rows(results, CELL, lambda row: None if row.metric == "bitwise_equal" else row)
     assert gathered(results).digest != before
+
+
+def test_a_warm_cell_that_did_not_start_from_the_cold_one_beside_it_is_refused(results):
+    warm = f"{E1}/static/warm/1"
+    recorded.edit_record(results, warm, lambda record: record["cache"]["before"].update(root="0" * 64))
+    told = refusal(results)
+    assert f"{warm}/provenance.json: did not start from the cache of the cold cell beside it" in told
+    assert told.endswith("measure the warm cell again")
+
+
+def test_a_seal_that_is_not_the_cold_cells_is_refused(results):
+    cold = recorded.folder_of(results, CELL)
+    listed = json.loads((cold / evidence.CACHE_MANIFEST).read_text())
+    listed.popitem()
+    (cold / evidence.CACHE_MANIFEST).write_text(evidence.json_text(listed))
+    entry = evidence.file_entry(cold / evidence.CACHE_MANIFEST)
+    recorded.edit_record(
+        results, CELL, lambda record: record["files"].update({evidence.CACHE_MANIFEST: entry})
+    )
+    assert f"{cold / evidence.CACHE_MANIFEST}: is not the manifest of its cell's cache" in refusal(results)
+
+
+def test_a_failed_cold_cell_leaves_its_failed_warm_cell_alone(results):
+    recorded.fail(results, CELL)
+    recorded.fail(results, f"{E1}/static/warm/1", "its cold cell failed")
+    assert len(gathered(results).failed) == 2

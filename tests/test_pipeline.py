@@ -37,7 +37,7 @@ def timed(bench):
     if bench.policy == "broken" and Path({marker!r}).exists():
         raise RuntimeError("planted failure")
     x = torch.ones(8)
-    bench.steady("sum", lambda: x.sum(), None, 1)
+    bench.steady({"sum": (lambda: x.sum(), None)})
 '''
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,20 +77,24 @@ def test_snakemake_commands_plan_something(command, tmp_path):
 
 
 @pytest.mark.parametrize("command", commands("complab"))
-def test_complab_commands_answer_in_one_line_what_they_found(command):
+def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
+    project = copy_project(tmp_path / "project")
+    if "torch-2.13-cpu" in command:
+        shutil.copytree(PROJECT / "figures" / "torch-2.13-cpu", project / "figures" / "torch-2.13-cpu")
     answer = subprocess.run(
         [sys.executable, "-m", "complab.cli", *shlex.split(command)[1:]],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": str(PROJECT / "scripts")},
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(project / "scripts")},
         capture_output=True,
         text=True,
         check=False,
     )
-    if answer.returncode == 0:
-        assert "cells" in answer.stdout
+    if "torch-2.13-cpu" in command:
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert "80 cells verified" in answer.stdout
     else:
         # A clone has no run of its own yet, and its user is told so.
-        assert (PROJECT / "results" / "current").exists() is False
+        assert answer.returncode == 2
         assert (
             answer.stderr
             == "complab: run 'current' has no evidence; measure it, or name another with --run\n"

@@ -497,6 +497,8 @@ for cell in plan.settings.cells():
         "code": {{"commit": None, "dirty": None, "digest": "0" * 64, "modules": plan.code(cell.experiment)}},
     }}
     conftest._place(plan.folder(cell), cell, files, **about)
+for name in plan.settings["experiments"]:
+    (plan.folder(plan.settings.cells(name)[0]).parents[2] / "complete.json").write_text("{{}}")
 folder = headers.folder_of(plan)
 folder.mkdir(parents=True)
 (folder / "manifest.json").write_text("{{}}")

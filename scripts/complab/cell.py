@@ -7,81 +7,20 @@ and from the rules alike. It never imports torch; the measured child does.
 import argparse
 import ast
 import contextlib
-import datetime
 import json
-import os
-import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from complab import config, evidence, facts, preflight
-from complab.config import PROJECT, Cell
+from complab.config import Cell
 from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
+from complab.job import Job, Outcome
 from complab.measure import cache, headers, isolation, ledger
-from complab.staleness import Plan, digest_of
-
-
-@dataclass
-class Job:
-    """One cell to measure and what is known about it so far."""
-
-    plan: Plan
-    cell: Cell
-    attempt: int
-    cold: Path | None = None
-    started: str = ""
-    clock: float = 0.0
-    lines: list[str] = field(default_factory=list)
-    log: str = ""
-    stage: str = "preparing"
-    place: isolation.Workplace | None = None
-
-    @property
-    def settings(self) -> dict:
-        """The cell's slice of the configuration."""
-        return self.plan.settings.measured_slice(self.cell.experiment, self.plan.device)
-
-    @property
-    def timeout(self) -> int:
-        return self.plan.settings["cell_timeout"]
-
-    @property
-    def python(self) -> str:
-        return self.plan.settings.python
-
-    def start(self) -> None:
-        """Note the start; waiting for another measurement to end is no part of the cell's duration."""
-        self.started, self.clock = _now(), time.perf_counter()
-
-    def say(self, line: str) -> None:
-        """Show a line and keep it for run.log."""
-        print(line, flush=True)
-        self.lines.append(line)
-
-    def clean(self, text: str) -> str:
-        """The text without this machine's folders, as it may be hashed and published."""
-        return isolation.replace_paths(text, self.place, self.python)
-
-
-@dataclass
-class Outcome:
-    """What a measured cell found, before it is written."""
-
-    rows: list[evidence.Row]
-    ledger: dict
-    processes: list[dict]
-    cache: dict
-    gpu_after: object
-    load: dict
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+from complab.publish import publish, record_failure, require_target
+from complab.staleness import Plan
 
 
 def main(script: str) -> None:
@@ -91,7 +30,8 @@ def main(script: str) -> None:
     failed, 2 bad input, 3 the machine lacks something, 4 evidence does not verify.
     """
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
         sys.exit(_run(Path(script).resolve()))
     except Problem as problem:
@@ -106,15 +46,17 @@ def _run(script: Path) -> int:
     arguments = parser(script).parse_args()
     plan = Plan(_settings(arguments))
     cell = _cell(plan, script.stem, arguments)
-    _require_supported(plan, arguments)
-    job = Job(plan, cell, arguments.attempt, cold=arguments.cold)
-    job.start()
     if arguments.expect and arguments.expect != plan.about(cell)["all"]:
         raise UsageProblem(f"{cell}: code, config or environment changed since the run began; start it again")
+    if arguments.record_failure and arguments.out is None:
+        raise UsageProblem("--record-failure: needs --out, the folder to record the failure in")
     if arguments.out is not None:
-        _require_writable(arguments.out)
-    job.say(_announcement(plan, cell))
+        require_target(arguments.out)
+    job = Job(plan, cell, arguments.attempt, cold=arguments.cold)
+    job.start()
+    job.say(_announcement(plan, cell) if arguments.expect else f"== {cell}")
     try:
+        _require_supported(plan)
         if cell.cache == "warm" and job.cold is not None:
             _verified_cold(job)
         with isolation.host_lock(job.say), contextlib.ExitStack() as stack:
@@ -225,26 +167,12 @@ def _cell(plan: Plan, experiment: str, arguments: argparse.Namespace) -> Cell:
     return cell
 
 
-def _require_supported(plan: Plan, arguments: argparse.Namespace) -> None:
+def _require_supported(plan: Plan) -> None:
     facts.require_torch(plan.fingerprint, plan.settings.python)
     problems = preflight.missing_tools(plan.device)
     if problems:
         raise EnvironmentProblem(problems[0])
     isolation.require_scratch(plan.settings["scratch"])
-    if arguments.record_failure and arguments.out is None:
-        raise UsageProblem("--record-failure: needs --out, the folder to record the failure in")
-
-
-def _require_writable(out: Path) -> None:
-    probe = out.parent / f".{out.name}.probe.{os.getpid()}"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        probe.mkdir()
-        probe.rmdir()
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"{out.parent}: results cannot be written here ({error.strerror}); give another --out"
-        ) from error
 
 
 def _announcement(plan: Plan, cell: Cell) -> str:
@@ -303,7 +231,7 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
         "compiler_processes": len(seen.built()) + seen.built_elsewhere(),
         "headers": cache.summary(sealed_headers["files"]) | {"build_s": sealed_headers["build_s"]},
     }
-    return Outcome(rows, filled, processes, record, facts.collect_gpus(), load)
+    return Outcome(rows, filled, processes, record, facts.visible(facts.collect_gpus()), load)
 
 
 def _verified_cold(job: Job) -> evidence.Record:
@@ -409,84 +337,6 @@ def _log_section(process: dict) -> str:
     return f"# process {process['name']}\n{log}{'' if log.endswith(chr(10)) or not log else chr(10)}"
 
 
-def publish(job: Job, outcome: Outcome, out: Path, stack: contextlib.ExitStack) -> None:
-    """Write the cell's files into a private folder and move them into place, provenance last."""
-    job.stage = "publishing"
-    private = _private_folder(out, stack)
-    texts = {
-        evidence.EVIDENCE: evidence.rows_to_csv(outcome.rows),
-        evidence.LEDGER: evidence.json_text(outcome.ledger),
-        evidence.TORCH_LOG: job.log,
-        evidence.RUN_LOG: "\n".join(job.lines) + "\n",
-    }
-    for name, text in texts.items():
-        (private / name).write_text(job.clean(text), encoding="utf-8", newline="\n")
-    for name in (evidence.SEALED_CACHE, evidence.CACHE_MANIFEST):
-        if (job.place.root / name).exists():
-            shutil.move(job.place.root / name, private / name)
-    evidence.place(private, out, _provenance(job, outcome))
-    if job.cell.cache == "warm" and not job.plan.settings["keep_caches"] and job.cold:
-        (job.cold / evidence.SEALED_CACHE).unlink(missing_ok=True)
-
-
-def _private_folder(out: Path, stack: contextlib.ExitStack) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for left in out.parent.glob(f".{out.name}.*"):
-        shutil.rmtree(left, ignore_errors=True)
-    private = out.parent / f".{out.name}.{os.getpid()}"
-    private.mkdir()
-    stack.callback(shutil.rmtree, private, ignore_errors=True)
-    return private
-
-
-def _provenance(job: Job, outcome: Outcome | None) -> dict:
-    modules = job.plan.code(job.cell.experiment)
-    timed = outcome.processes[0]["facts"] if outcome else {}
-    record = {
-        "schema_version": evidence.SCHEMA_VERSION,
-        "run": job.plan.settings.run,
-        "cell": vars(job.cell),
-        "outcome": "measured",
-        "argv": ["python", os.path.relpath(sys.argv[0], PROJECT), *sys.argv[1:]],
-        "exit_status": 0,
-        "started": job.started,
-        "ended": _now(),
-        "duration_s": round(time.perf_counter() - job.clock, 3),
-        "attempt": job.attempt,
-        "code": facts.collect_code_state() | {"digest": digest_of(modules), "modules": modules},
-        "config": job.settings,
-        "fingerprint": job.plan.fingerprint,
-        "environment": {
-            "machine": facts.collect_machine(job.plan.settings["record_identity"]),
-            "packages": facts.collect_packages(),
-            "load": outcome.load if outcome else {},
-            **{key: timed[key] for key in _CHILD_FACTS if key in timed},
-        },
-        "gpu": outcome.gpu_after if outcome else facts.collect_gpus(),
-        "variables": outcome.processes[0]["variables"] if outcome else {},
-        "processes": [
-            {key: process[key] for key in ("name", "argv", "seconds", "exit_status")}
-            for process in (outcome.processes if outcome else [])
-        ],
-        "cache": outcome.cache if outcome else {"verdict": "not-judged", "reasons": []},
-        "files": {},
-    }
-    return json.loads(job.clean(evidence.json_text(record)))
-
-
-_CHILD_FACTS = (
-    "torch",
-    "torch_git",
-    "cuda_runtime",
-    "python",
-    "threads",
-    "interop_threads",
-    "capabilities",
-    "recompile_limit_name",
-    "resolved_config",
-)
-
-
 def _fail(job: Job, error: Exception, arguments: argparse.Namespace) -> int:
     """Say what failed, record it where asked to, and return the exit status."""
     expected = isinstance(error, Problem)
@@ -498,22 +348,12 @@ def _fail(job: Job, error: Exception, arguments: argparse.Namespace) -> int:
     if not arguments.record_failure:
         return status
     job.lines.append(f"failed while {job.stage}: {message}")
-    record_failure(job, message, arguments.out, status)
+    try:
+        record_failure(job, message, arguments.out, status)
+    except OSError as problem:
+        print(f"complab: {job.cell}: the failure could not be recorded ({problem})", file=sys.stderr)
+        return status
     return 0
-
-
-def record_failure(job: Job, message: str, out: Path, status: int) -> None:
-    """Put a failure record and the logs where the evidence would have been."""
-    with contextlib.ExitStack() as stack:
-        private = _private_folder(out, stack)
-        texts = {evidence.RUN_LOG: "\n".join(job.lines) + "\n"}
-        if job.log:
-            texts[evidence.TORCH_LOG] = job.log
-        for name, text in texts.items():
-            (private / name).write_text(job.clean(text), encoding="utf-8", newline="\n")
-        failure = {"stage": job.stage, "message": job.clean(message)}
-        provenance = _provenance(job, None) | {"outcome": "failed", "exit_status": status, "failure": failure}
-        evidence.place(private, out, provenance)
 
 
 def _show(job: Job, outcome: Outcome) -> None:
@@ -530,13 +370,14 @@ def _show(job: Job, outcome: Outcome) -> None:
         print(f"{case}: {region['sentence']}")
     reasons = "; ".join(outcome.cache["reasons"])
     print(f"cache {outcome.cache['verdict']}{': ' + reasons if reasons else ''}")
-    failing = {
-        case: region["sentence"]
-        for case, region in outcome.ledger["regions"].items()
-        if region["first_failing_level"]
-    }
-    closing = "; ".join(f"{case}: {sentence}" for case, sentence in failing.items()) or "no level fails"
-    print(f"{job.cell}: {closing}")
+    print(f"{job.cell}: {_closing(outcome.ledger['regions'])}")
+
+
+def _closing(regions: dict[str, dict]) -> str:
+    """Which level failed where; without a failure, the first level that each region lacks evidence of."""
+    failing = {case: region for case, region in regions.items() if region["first_failing_level"]}
+    told = [f"{case}: {region['sentence']}" for case, region in (failing or regions).items()]
+    return "; ".join(told) or "nothing was compiled, so no level is judged"
 
 
 def _told(key: str, value: object) -> bool:

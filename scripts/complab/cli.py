@@ -8,6 +8,7 @@ from pathlib import Path
 
 from complab import bundle, config, evidence
 from complab.errors import EXIT_FAILED, Problem, Unverified, UsageProblem, one_line
+from complab.report import gather
 
 RESULTS = config.PROJECT / "results"
 FIGURES = config.PROJECT / "figures"
@@ -21,6 +22,9 @@ def main(argv: list[str] | None = None) -> None:
     except Problem as problem:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
+    except OSError as problem:
+        print(f"complab: {one_line(problem)}; make room or make it writable", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,6 +58,7 @@ def _report(results: Path, run: str) -> int:
     if not folders:
         raise UsageProblem(f"run '{run}' has no evidence; measure it, or name another with --run")
     records = [evidence.verify(folder, run, evidence.cell_of(folder)) for folder in folders]
+    gather.refuse_strange_pairs(records)
     verdicts: dict[str, int] = {}
     for record in records:
         verdict = "failed" if record.failed else record.verdict

@@ -136,8 +136,10 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
     scales = given.get("scales", {"full": {}})
     if scale not in scales:
         raise UsageProblem(f"{where}: unknown scale '{scale}'; choose from {', '.join(scales)}")
-    if forbidden := {"scale", "scales", "run"} & set(scales[scale]):
-        raise UsageProblem(f"{where}: scales.{scale} may not set '{min(forbidden)}'")
+    for name, changes in scales.items():
+        if forbidden := {"scale", "scales", "run"} & set(changes):
+            raise UsageProblem(f"{where}: scales.{name} may not set '{min(forbidden)}'")
+        _validate(_overlay(given, changes), schema, f"{where} at scale {name}")
     scaled = _overlay(_overlay(given, scales[scale]), overrides)
     _validate(scaled, schema, f"{where} at scale {scale}")
     values = _with_defaults(scaled, schema)
@@ -207,8 +209,12 @@ def _check_sense(values: dict, where: str) -> None:
                     f"{where}: streams.{name}[{index}]: length {length} is beyond the position table "
                     f"(workload.max_length {workload['max_length']}); raise max_length or shorten the request"
                 )
+    targets: dict[str, str] = {}
     for name, entry in values["experiments"].items():
         _check_experiment(name, entry, values, where)
+        twin = targets.setdefault(name.split("_")[0], name)
+        if twin != name:
+            raise UsageProblem(f"{where}: experiments.{name}: has the number of {twin}; give it another")
     if " " in values["scratch"]:
         raise UsageProblem(
             f"{where}: scratch: '{values['scratch']}' has a space, which C++ compilers called by Inductor "

@@ -29,6 +29,8 @@ RUN_LOG = "run.log"
 SEALED_CACHE = "cache.tar"
 CACHE_MANIFEST = "cache.manifest.json"
 
+FILES = {PROVENANCE, EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG, SEALED_CACHE, CACHE_MANIFEST}
+
 # A measured cell is evidence only with all of these; a failed one keeps its log and its record.
 REQUIRED = {"measured": {EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG}, "failed": {RUN_LOG}}
 
@@ -178,9 +180,8 @@ def place(private: Path, folder: Path, provenance: dict) -> None:
         raise ValueError(f"provenance of {folder}: {problem}")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PROVENANCE).unlink(missing_ok=True)
-    for old in folder.iterdir():
-        if old.is_file() and old.name not in names:
-            old.unlink()
+    for old in FILES - set(names):
+        (folder / old).unlink(missing_ok=True)
     for name in names:
         _sync(private / name)
         os.replace(private / name, folder / name)

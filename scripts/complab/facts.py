@@ -49,6 +49,24 @@ def collect_gpus() -> list[dict] | str:
     return gpus or NO_DEVICE
 
 
+def visible(gpus: list[dict] | str) -> list[dict] | str:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves to a process, in its order; all without that variable."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus == NO_DEVICE or chosen is None:
+        return gpus
+    left = []
+    for name in (word.strip() for word in chosen.split(",")):
+        found = [
+            gpu
+            for gpu in gpus
+            if name == str(gpu["index"]) or (name and gpu.get("uuid", "").startswith(name))
+        ]
+        if not found:  # CUDA ignores everything from the first name on that it does not know.
+            break
+        left += found[:1]
+    return left or NO_DEVICE
+
+
 def _gpu(index: int) -> dict:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     readings = {
@@ -86,7 +104,7 @@ def _cuda_version(number: int) -> str:
 
 def collect_fingerprint(python: str = sys.executable) -> dict:
     """Facts whose change makes evidence stale, of the given interpreter; torch is not imported."""
-    gpus = collect_gpus()
+    gpus = visible(collect_gpus())
     found = _interpreter_facts(os.path.abspath(python))
     return {
         **found,
@@ -118,10 +136,7 @@ def resolve_device(wanted: str, environment: dict) -> str:
     ``environment`` is a fingerprint.
     """
     has_build = environment["torch_cuda"] is not None
-    has_gpu = environment["gpus"] != NO_DEVICE and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in (
-        "",
-        "-1",
-    )
+    has_gpu = environment["gpus"] != NO_DEVICE
     if wanted == "cuda" and not (has_build and has_gpu):
         lacking = "this torch build has no CUDA" if not has_build else "no NVIDIA GPU is visible"
         raise EnvironmentProblem(f"device: cuda was asked for, but {lacking}; use device cpu or auto")

@@ -101,7 +101,7 @@ def main() -> None:
             arguments.rounds,
         )
     draws = [f"draw_{name}" for name in settings["experiments"]]
-    through_rules = [*SNAKEMAKE, "-R", *draws, *scale, "--", "exhibits"]
+    through_rules = [*SNAKEMAKE, "-R", *draws, *scale, "--", f"figures/{settings.run}/manifest.json"]
     in_one = [sys.executable, "-c", DRAW_ALL, arguments.scale]
     compare(
         "redraw through the rules / in one process", through_rules, in_one, PROJECT, PROJECT, arguments.rounds

@@ -24,7 +24,8 @@ except Problem as problem:
 # resource, not as a parameter: the same settings said in other words must not make a cell stale.
 OVERRIDES = json.dumps(overrides, sort_keys=True)
 # `python` in a rule is the interpreter that runs Snakemake, whether or not its environment is active.
-shell.prefix(f'PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; ')
+# A prefix replaces Snakemake's own strict mode.
+shell.prefix(f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; ')
 
 
 RUN = f"results/{plan.settings.run}"

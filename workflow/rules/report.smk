@@ -2,7 +2,7 @@
 
 REQUIRED INPUTS: the provenance record of every cell of an experiment, failed ones included.
 OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json;
-results/{run}/{experiment}/complete.json, which is not written if a cell failed.
+results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
 from complab.report import names
@@ -82,4 +82,25 @@ rule manifest:
         python scripts/pipeline.py \
             --overrides {resources.overrides:q} \
             manifest 2>&1 | tee {log:q}
+        """
+
+
+rule complete:
+    """Account for the cells of all experiments, after everything that can be drawn is drawn."""
+    input:
+        f"{FIGURES}/manifest.json",
+        [record for name in experiments for record in records(name)],
+    output:
+        f"{RUN}/complete.json",
+    log:
+        f"{RUN}/complete.log",
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
+    shell:
+        r"""
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
+            complete 2>&1 | tee {log:q}
         """

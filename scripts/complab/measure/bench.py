@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 
 from complab import torchlog
 from complab.measure import calls, capture, compare, dynamo, memory, timing
@@ -111,9 +112,11 @@ class Bench:
         """Send each request through eager and compiled, once, and record time, fate and agreement.
 
         ``requests`` holds one tuple of arguments per call. Nothing but the call is inside the timed
-        span; state is read before and after it. Without ``compiled`` only eager is served.
+        span; state is read before and after it. Without ``compiled`` only eager is served. One untimed
+        eager call goes first: the start-up of torch's libraries is no part of either.
         """
         watcher = None if compiled is None else calls.CallWatcher(model)
+        model(*requests[0])
         for index, arguments in enumerate(requests):
             length = arguments[0].shape[-1]
             self.record("sequence_length", length, "elements", case=case, call=index)
@@ -146,35 +149,37 @@ class Bench:
                 detail=f"{item.setting} ({item.limit}): {item.last_reason}",
             )
 
-    def steady(
-        self,
-        case: str,
-        eager: Callable[[], object],
-        compiled: Callable[[], object] | None,
-        calls_per_pass: int,
-    ) -> None:
-        """Record seconds per call of eager, compiled and eager once more, interleaved by round.
+    def steady(self, cases: dict[str, tuple[Callable, Callable | None]], calls_per_pass: int = 1) -> None:
+        """Record seconds per call of each case: eager, compiled and eager once more, interleaved by round.
 
-        The second eager is the A/A control: nothing differs between the two, so their ratio shows
-        what this process cannot resolve. Without ``compiled`` there are only the two eager passes. A
-        case with a wrong output is not timed.
+        ``cases`` maps a case to its eager and its compiled pass, None where nothing is compiled. All are
+        timed in one window, so cases can be compared within a round too. The second eager pass is the
+        A/A control: nothing differs between the two, so their ratio shows what this process cannot
+        resolve. A case with a wrong output is not timed.
         """
-        if case in self._wrong:
-            self.say(f"{case}: not timed, {self._wrong[case]}")
-            return
-        passes = {"steady_eager": eager, "steady_compiled": compiled, "steady_control": eager}
-        passes = {metric: function for metric, function in passes.items() if function is not None}
+        passes = {}
+        for case, (eager, compiled) in cases.items():
+            if case in self._wrong:
+                self.say(f"{case}: not timed, {self._wrong[case]}")
+                continue
+            self._measure_memory(case, compiled or eager)
+            passes[case, "steady_eager"] = eager
+            if compiled is not None:
+                passes[case, "steady_compiled"] = compiled
+            passes[case, "steady_control"] = eager
         samples = timing.interleaved(self.clock, passes, self.settings["steady_rounds"])
-        for metric, seconds in samples.items():
-            for index, value in enumerate(seconds):
-                self.record(metric, value / calls_per_pass, "s", case=case, call=index)
+        for (case, metric), rounds in samples.items():
+            for index, seconds in enumerate(rounds):
+                self.record(metric, seconds / calls_per_pass, "s", case=case, call=index)
+
+    def _measure_memory(self, case: str, one_pass: Callable) -> None:
         peak = memory.PeakMemory(self.device)
         with peak:
-            (compiled or eager)()
-        if peak.bytes is not None:
-            self.record("peak_memory", peak.bytes, "bytes", case=case, detail=peak.instrument)
-        else:
+            one_pass()
+        if peak.bytes is None:
             self.say(f"{case}: peak memory {peak.why}")
+        else:
+            self.record(peak.metric, peak.bytes, "bytes", case=case, detail=peak.instrument)
 
     def steady_stream(self, case: str, model: Callable, compiled: Callable | None, requests: list) -> None:
         """`steady` over whole passes of a stream, in the state that serving it has left."""
@@ -183,8 +188,8 @@ class Bench:
             for arguments in requests:
                 function(*arguments)
 
-        candidate = None if compiled is None else lambda: one_pass(compiled)
-        self.steady(case, lambda: one_pass(model), candidate, len(requests))
+        candidate = None if compiled is None else partial(one_pass, compiled)
+        self.steady({case: (partial(one_pass, model), candidate)}, len(requests))
 
     def explain(self, case: str, function: Callable, arguments: tuple) -> None:
         """Record what explain says of one call."""

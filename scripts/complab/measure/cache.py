@@ -175,8 +175,8 @@ def first_word(words: list[str]) -> str:
 
 
 def is_assembler(words: list[str]) -> bool:
-    """Whether a process is a device assembler."""
-    return Path(first_word(words)).name.startswith("ptxas")
+    """Whether a process is a device assembler at work; asked for its version it assembles nothing."""
+    return Path(first_word(words)).name.startswith("ptxas") and bool(output_of(words))
 
 
 def output_of(words: list[str]) -> str:

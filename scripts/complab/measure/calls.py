@@ -34,15 +34,18 @@ class State:
 def decide(before: State, after: State, accepted: bool) -> str:
     """The fate of the call between two states.
 
-    ``accepted`` says whether a kept variant accepts the call's arguments. A kept variant more is a
-    new variant. A frame tried without one is a refused attempt, or a skipped frame where the code
-    object has no variant at all. Nothing tried is a reuse if a variant accepts the arguments and an
-    eager call if none does.
+    ``accepted`` says whether a kept variant accepts the call's arguments. A kept variant more is a new
+    variant, and so is one more compiled frame beside kept variants: that of a function resumed after a
+    break. A frame tried and not compiled is a refused attempt, or a skipped frame where the code object
+    has no variant at all. Nothing tried is a reuse if a variant accepts the arguments and an eager call
+    if none does.
     """
     if after.variants > before.variants:
         return NEW_VARIANT
     if after.tried > before.tried:
-        return REFUSED if after.variants else SKIPPED
+        if not after.variants:
+            return SKIPPED
+        return NEW_VARIANT if after.compiled > before.compiled else REFUSED
     return REUSE if accepted else EAGER
 
 

@@ -8,15 +8,13 @@ import os
 import sys
 import time
 
-STARTED = time.perf_counter()
 SPAWNED: list[list[str]] = []
 
 
 def _note_spawned(event: str, arguments: tuple) -> None:
-    """Audit hook: every process this one starts, compilers among them, whoever starts it."""
+    """Audit hook: the processes this one starts through subprocess, as torch and Triton start compilers."""
     if event == "subprocess.Popen":
-        words = arguments[1]
-        SPAWNED.append([words] if isinstance(words, str) else [os.fsdecode(word) for word in words])
+        SPAWNED.append([os.fsdecode(word) for word in arguments[1]])
 
 
 # Before torch is imported, so that no compiler process can escape the count.
@@ -124,7 +122,6 @@ def _facts(torch, dynamo, limit_name: str, bench) -> dict:
         "torch_git": torch.version.git_version,
         "cuda_runtime": torch.version.cuda,
         "python": sys.version.split()[0],
-        "executable": sys.executable,
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
         "capabilities": dynamo.capabilities(),
@@ -136,7 +133,7 @@ def _facts(torch, dynamo, limit_name: str, bench) -> dict:
         "spawned": SPAWNED,
         "modules": sorted(path.relative_to(scripts).as_posix() for path in ours),
         "temporary_folder": tempfile.gettempdir(),
-        "wall_s": time.perf_counter() - STARTED,
+        "cuda_device": torch.cuda.get_device_name(0) if bench.device == "cuda" else None,
     }
 
 

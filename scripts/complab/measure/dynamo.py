@@ -20,16 +20,8 @@ except ImportError:
 METRIC_FIELDS = (
     "compile_id",
     "co_name",
-    "co_firstlineno",
-    "cache_size",
-    "guard_count",
-    "graph_op_count",
-    "graph_node_count",
     "entire_frame_compile_time_s",
     "backend_compile_time_s",
-    "fail_type",
-    "fail_reason",
-    "recompile_reason",
     "restart_reasons",
 )
 

@@ -18,7 +18,10 @@ from complab.config import PROJECT
 from complab.errors import EnvironmentProblem, Problem, one_line
 
 # Taken over from the parent where set: without them a working machine may not find its tools.
-INHERITED = ("PATH", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TZ")
+INHERITED = (
+    *("PATH", "CC", "CXX", "CPATH", "LIBRARY_PATH", "LD_LIBRARY_PATH"),
+    *("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TZ"),
+)
 USER = "complab"
 HEADERS = Path(f"torchinductor_{USER}") / "precompiled_headers"
 
@@ -63,11 +66,19 @@ def require_scratch(scratch: str) -> None:
         ) from error
 
 
+def _reap(scratch: Path) -> None:
+    """Remove the private folders of measurements that were killed before they could."""
+    for left in scratch.glob("complab-[0-9]*-*"):
+        if not Path("/proc", left.name.split("-")[1]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def workplace(scratch: str):
     """A fresh private workplace below ``scratch``, removed afterwards; see `require_scratch`."""
     require_scratch(scratch)
-    root = Path(tempfile.mkdtemp(prefix="complab-", dir=scratch))
+    _reap(Path(scratch))
+    root = Path(tempfile.mkdtemp(prefix=f"complab-{os.getpid()}-", dir=scratch))
     place = Workplace(root)
     try:
         for folder in (place.cache, place.tmp, place.out, root / "home"):
@@ -143,7 +154,7 @@ def run_process(
     log = _read(folder / "torch.log")
     if status != 0:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        raise ProcessFailed(f"process '{name}' {how}: {one_line(last, 300) or 'no output'}", status, log)
+        raise ProcessFailed(f"process '{name}' {how}: {one_line(last, 300) or 'no output'}", log)
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     if os.path.realpath(facts["temporary_folder"]) != os.path.realpath(place.tmp):
         raise EnvironmentProblem(
@@ -162,11 +173,10 @@ def run_process(
 
 
 class ProcessFailed(Problem):
-    """A measured process failed; keeps its exit status and what torch had logged until then."""
+    """A measured process failed; keeps what torch had logged until then."""
 
-    def __init__(self, message: str, status: int, log: str):
+    def __init__(self, message: str, log: str):
         super().__init__(message)
-        self.status = status
         self.log = log
 
 
@@ -259,9 +269,7 @@ def host_lock(say):
 
 def prime(python: str) -> None:
     """Import torch once, untimed, in a throw-away process, so that its bytecode and pages are there."""
-    subprocess.run(
-        [python, "-c", "import torch"], capture_output=True, check=False, env={**os.environ}, timeout=600
-    )
+    subprocess.run([python, "-c", "import torch"], capture_output=True, check=False, timeout=600)
 
 
 def replace_paths(text: str, place: Workplace | None, python: str) -> str:

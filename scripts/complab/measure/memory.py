@@ -9,13 +9,15 @@ import torch
 class PeakMemory:
     """Context manager; afterwards ``bytes`` holds the peak, or None with ``why`` it was not measured.
 
-    CUDA: peak of the caching allocator. CPU: growth of the resident set over its size at entry, from
-    the kernel's own high-water mark, where Linux lets the process clear that mark.
+    CUDA: peak of the caching allocator, weights included. CPU: growth of the resident set over its size
+    at entry, from the kernel's own high-water mark, where Linux lets the process clear that mark; a
+    window that needs no page beyond those already there shows nothing. ``metric`` names which it is.
     """
 
     def __init__(self, device: str):
         self._cuda = device == "cuda"
         self.bytes: int | None = None
+        self.metric = "peak_memory" if self._cuda else "peak_memory_growth"
         self.instrument = "CUDA caching allocator" if self._cuda else "growth of resident set (VmHWM)"
         self.why = ""
 
@@ -36,7 +38,11 @@ class PeakMemory:
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()
         elif not self.why:
-            self.bytes = max(0, _status("VmHWM") - self._start)
+            growth = _status("VmHWM") - self._start
+            if growth > 0:
+                self.bytes = growth
+            else:
+                self.why = "not measured: the resident set did not grow"
 
 
 def _status(name: str) -> int:

@@ -27,9 +27,10 @@ class Clock:
 def interleaved(clock: Clock, passes: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Seconds of every pass in every round, by name; sample i of each name is from the same round.
 
-    Each round runs every pass once, in alternating order (A B C, C B A, ...), so that drift and
-    position fall on all alike. The first rounds warm up and are dropped; how many is fixed
-    beforehand. The garbage collector rests meanwhile: a collection would fall on one pass by chance.
+    Each round runs every pass once. The order is turned round from one round to the next and shifted
+    by one every two rounds, so that drift, position and neighbours fall on all alike. The first rounds
+    warm up and are dropped; how many is fixed beforehand. The garbage collector rests meanwhile: a
+    collection would fall on one pass by chance.
     """
     names = list(passes)
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -38,7 +39,9 @@ def interleaved(clock: Clock, passes: dict[str, Callable[[], object]], rounds: i
     gc.disable()
     try:
         for number in range(-WARM_UP_ROUNDS, rounds):
-            for name in names if number % 2 == 0 else reversed(names):
+            shift = number // 2 % len(names)
+            turn = names[shift:] + names[:shift]
+            for name in turn if number % 2 == 0 else reversed(turn):
                 seconds, _ = clock.time(passes[name])
                 if number >= 0:
                     samples[name].append(seconds)

@@ -41,8 +41,10 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
 def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     """Write all files beside their place first and move them in only when all are written."""
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".drawing.*"):
+        if not Path("/proc", left.name.rpartition(".")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
     private = folder / f".drawing.{os.getpid()}"
-    shutil.rmtree(private, ignore_errors=True)
     private.mkdir()
     try:
         for name, content in files.items():
@@ -55,17 +57,11 @@ def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def write_manifest(folder: Path) -> Path:
-    """Hash every exhibit file in ``folder`` into its manifest, so that a later change shows.
-
-    A bundle of the evidence may lie beside the exhibits; it verifies itself.
-    """
+def write_manifest(settings: Settings, folder: Path) -> Path:
+    """Hash every exhibit file of the run in ``folder`` into its manifest, so that a later change shows."""
     folder = Path(folder)
-    files = {
-        path.relative_to(folder).as_posix(): evidence.file_entry(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix != ".zip" and path.name != names.MANIFEST and path.name[0] != "."
-    }
+    wanted = [name for experiment in settings["experiments"] for name in names.outputs(settings, experiment)]
+    files = {name: evidence.file_entry(folder / name) for name in sorted(wanted)}
     manifest = folder / names.MANIFEST
     evidence.write_atomically(manifest, evidence.json_text({"files": files}))
     return manifest

@@ -8,8 +8,8 @@ can say so; neither gives a number.
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from complab import evidence
 from complab.config import Settings
 from complab.errors import Unverified
 from complab.evidence import Record, Row
+from complab.measure.cache import root_hash
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,32 @@ def gather(settings: Settings, experiment: str, results: Path) -> Gathered:
     records = tuple(
         evidence.verify(folder / cell.path, settings.run, cell) for cell in settings.cells(experiment)
     )
+    refuse_strange_pairs(records)
     _refuse_mixed(records, "environments", lambda record: record.provenance["fingerprint"])
     _refuse_mixed(records, "configurations", lambda record: record.provenance["config"])
     _refuse_mixed(records, "measuring code", lambda record: record.provenance["code"]["modules"])
     entry = settings.experiment(experiment)
     return Gathered(settings.run, experiment, entry["title"], settings["noise"], records)
+
+
+def refuse_strange_pairs(records: Iterable[Record]) -> None:
+    """Unverified if a warm cell did not start from the cold cell beside it, or a seal is not that cell's.
+
+    Cold measured again without its warm cell, or cells put together by hand, would otherwise pass.
+    """
+    measured = {record.cell: record for record in records if not record.failed}
+    for cell, record in measured.items():
+        seal = record.folder / evidence.CACHE_MANIFEST
+        if cell.cache == "cold" and seal.exists():
+            listed = json.loads(seal.read_text(encoding="utf-8"))
+            if root_hash(listed) != record.provenance["cache"]["after"]["root"]:
+                raise Unverified(f"{seal}: is not the manifest of its cell's cache; measure the cell again")
+        cold = measured.get(replace(cell, cache="cold")) if cell.cache == "warm" else None
+        if cold and record.provenance["cache"]["before"] != cold.provenance["cache"]["after"]:
+            raise Unverified(
+                f"{record.folder / evidence.PROVENANCE}: did not start from the cache of the cold cell "
+                "beside it; measure the warm cell again"
+            )
 
 
 def _refuse_mixed(records: tuple[Record, ...], what: str, told: Callable[[Record], dict]) -> None:
