@@ -163,6 +163,19 @@ def test_a_value_of_the_wrong_kind_is_refused_by_its_key(given, key, value, name
     assert refusal(changed(given, key, value)).startswith(f"config.yaml: {name}: ")
 
 
+def test_a_scale_for_an_experiment_that_is_gone_is_named(given):
+    del given["experiments"]["e3_graph_breaks"]
+    told = refusal(given)
+    assert "scales.quick.experiments.e3_graph_breaks: there is no such experiment" in told
+    assert told.endswith("remove it here too")
+
+
+def test_two_experiments_of_one_number_are_refused(given, monkeypatch):
+    monkeypatch.setattr(config, "_check_experiment", lambda *_: None)
+    given["experiments"]["e3_again"] = given["experiments"]["e3_graph_breaks"]
+    assert "experiments.e3_again: has the number of e3_graph_breaks" in refusal(given)
+
+
 def test_an_unknown_scale_is_named_with_the_known_ones(given):
     assert "unknown scale 'huge'; choose from full, quick" in refusal({**given, "scale": "huge"})
 

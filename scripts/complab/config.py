@@ -139,6 +139,9 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
     for name, changes in scales.items():
         if forbidden := {"scale", "scales", "run"} & set(changes):
             raise UsageProblem(f"{where}: scales.{name} may not set '{min(forbidden)}'")
+        if unknown := set(changes.get("experiments", {})) - set(given["experiments"]):
+            key = f"scales.{name}.experiments.{min(unknown)}"
+            raise UsageProblem(f"{where}: {key}: there is no such experiment; remove it here too")
         _validate(_overlay(given, changes), schema, f"{where} at scale {name}")
     scaled = _overlay(_overlay(given, scales[scale]), overrides)
     _validate(scaled, schema, f"{where} at scale {scale}")
