@@ -10,6 +10,7 @@ import datetime
 import functools
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 from complab import evidence, facts
@@ -33,20 +34,43 @@ def code_digests(*entries: Path) -> dict[str, str]:
     while waiting:
         path = waiting.pop()
         name = path.relative_to(SCRIPTS).as_posix()
-        if name in found:
-            continue
-        # An edit that keeps size and nanosecond time does not happen by hand; the cache saves parsing
-        # a module once per experiment.
-        stat = path.stat()
-        found[name], imported = _module(path, stat.st_mtime_ns, stat.st_size)
-        waiting.extend(imported)
+        if name not in found:
+            found[name], imported = _module(path.read_text(encoding="utf-8"), path)
+            waiting.extend(file for module in imported for file in _files_of(module))
+    _keep_known_modules()
     return dict(sorted(found.items()))
 
 
+def _module(text: str, path: Path) -> list:
+    """Digest of a module's code and the names it imports, read again only when the text is a new one."""
+    known = _known_modules()
+    key = hashlib.sha256(f"{sys.version} {text}".encode()).hexdigest()
+    if key not in known:
+        tree = ast.parse(text, filename=str(path))
+        code = _canonical(_without_docstrings(tree))
+        known[key] = [hashlib.sha256(code.encode()).hexdigest(), sorted(set(_imported(tree)))]
+    return known[key]
+
+
+# Parsing every module costs more than all the rest of finding out that there is nothing to do.
+KNOWN_MODULES = PROJECT / ".snakemake" / "complab-modules.json"
+
+
 @functools.cache
-def _module(path: Path, _mtime_ns: int, _size: int) -> tuple[str, tuple[Path, ...]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    return hashlib.sha256(_canonical(_without_docstrings(tree)).encode()).hexdigest(), tuple(_imported(tree))
+def _known_modules() -> dict[str, list]:
+    """What was found out about module texts before, by the hash of the text and of this Python."""
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(KNOWN_MODULES.read_text(encoding="utf-8"))
+        if isinstance(known, dict):
+            return known
+    return {}
+
+
+def _keep_known_modules() -> None:
+    text = json.dumps(_known_modules())
+    with contextlib.suppress(OSError):
+        if not KNOWN_MODULES.exists() or KNOWN_MODULES.stat().st_size != len(text):
+            evidence.write_atomically(KNOWN_MODULES, text)
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
@@ -84,8 +108,7 @@ def _imported(tree: ast.Module):
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
             continue
-        for name in names:
-            yield from _files_of(name)
+        yield from names
 
 
 def _files_of(module: str):
@@ -112,6 +135,7 @@ class Plan:
     def __init__(self, settings: Settings):
         self.settings = settings
         self._about: dict[str, dict] = {}
+        self._records: dict[Cell, tuple[dict | None, str]] = {}
         self.fingerprint = facts.collect_fingerprint(settings.python)
         self.device = facts.resolve_device(settings["device"], self.fingerprint)
 
@@ -157,13 +181,20 @@ class Plan:
         It grows when the record in place tells of a failure or lacks one of its files. So a rule
         that has it among its parameters runs such a cell again, and leaves a whole one alone.
         """
-        record = evidence.peek(self.folder(cell))
+        record, problem = self._record(cell)
         if record is None:
             return 1
-        if evidence.schema_problem(record):
+        if problem:
             return 1 + (record["attempt"] if isinstance(record.get("attempt"), int) else 0)
         whole = record["outcome"] == "measured" and not self._damage(cell, record)
         return record["attempt"] + (not whole)
+
+    def _record(self, cell: Cell) -> tuple[dict | None, str]:
+        """The record in place, unverified, and how it breaks its schema; checked once per writing."""
+        record = evidence.peek(self.folder(cell))
+        if cell not in self._records or self._records[cell][0] is not record:
+            self._records[cell] = (record, evidence.schema_problem(record) if record is not None else "")
+        return self._records[cell]
 
     def _damage(self, cell: Cell, record: dict) -> str:
         folder = self.folder(cell)
@@ -188,10 +219,10 @@ class Plan:
 
     def why_stale(self, cell: Cell) -> str:
         """One line saying why the cell must be measured (again), empty if its evidence stands."""
-        record = evidence.peek(self.folder(cell))
+        record, problem = self._record(cell)
         if record is None:
             return "not measured yet"
-        if problem := evidence.schema_problem(record):
+        if problem:
             return f"its record is none: {problem}"
         if (record["run"], record["cell"]) != (self.settings.run, vars(cell)):
             return "its record tells of another cell"
