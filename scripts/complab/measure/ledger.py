@@ -240,7 +240,10 @@ def _cost(facts: Facts, cache: str) -> dict:
         "warm_first_call_s": other if cache != "warm" else first[0] if first else NOT_MEASURED,
         "steady_s": _median(steady) if steady else NOT_MEASURED,
         "steady_eager_s": _median(eager) if steady and eager else NOT_MEASURED,
-        "peak_memory_bytes": facts.value("peak_memory") if facts.rows("peak_memory") else NOT_MEASURED,
+        **{
+            f"{metric}_bytes": facts.value(metric) if facts.rows(metric) else NOT_MEASURED
+            for metric in ("peak_memory", "peak_memory_growth")
+        },
     }
 
 
