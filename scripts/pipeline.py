@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from complab import config, evidence, facts, preflight
-from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, UsageProblem, counted, one_line
+from complab.cli import exit_with
+from complab.errors import EnvironmentProblem, Problem, UsageProblem, counted
 from complab.measure import headers, isolation
 from complab.staleness import Plan
 
@@ -113,11 +114,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Problem as problem:
-        print(f"complab: {one_line(problem)}", file=sys.stderr)
-        sys.exit(problem.code)
-    except OSError as problem:
-        print(f"complab: {one_line(problem)}; make room or make it writable", file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+    exit_with(main)

@@ -8,7 +8,8 @@ import pytest
 
 from complab import preflight
 
-REAL_CXX = shutil.which(os.environ.get("CXX") or "g++")
+# The README asks for a compiler: where there is none the test says so by failing.
+REAL_CXX = shutil.which(os.environ.get("CXX") or "g++") or "g++"
 
 
 @pytest.fixture
@@ -29,7 +30,6 @@ def tools(tmp_path, monkeypatch):
     return put
 
 
-@pytest.mark.skipif(REAL_CXX is None, reason="no C++ compiler here")
 def test_a_compiler_that_works_is_no_problem(monkeypatch):
     monkeypatch.setenv("CXX", REAL_CXX)
     assert preflight.cxx_compiler() is None

@@ -4,7 +4,9 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from complab import bundle, config, evidence
 from complab.errors import EXIT_FAILED, Problem, Unverified, UsageProblem, one_line
@@ -17,8 +19,13 @@ FIGURES = config.PROJECT / "figures"
 def main(argv: list[str] | None = None) -> None:
     """Entry point; exits 0, or with the status of the problem it tells in one line."""
     arguments = _parser().parse_args(argv)
+    exit_with(lambda: arguments.command(arguments))
+
+
+def exit_with(command: Callable[[], int]) -> NoReturn:
+    """Exit with the status a command returns, or with that of its problem, told in one line."""
     try:
-        sys.exit(arguments.command(arguments))
+        sys.exit(command())
     except Problem as problem:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
