@@ -203,13 +203,14 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
     sealed_headers = headers.require(job.plan, job.say) if compiles else headers.NOTHING
     place = job.place = stack.enter_context(isolation.workplace(job.plan.settings["scratch"]))
     headers.link_into(place, sealed_headers)
+    job.vector_isa_known = sealed_headers["vector_isa_known"]
     sealed = _warm_up_cache(job, place) if job.cell.cache == "warm" else None
     job.stage = "timed"
     before = cache.manifest(place.cache)
     timed = _process(job, "timed", place, place.cache)
     load["after"] = facts.collect_load()
     seen = _observe(place, sealed_headers, before, timed)
-    verdict, reasons = cache.judge(job.cell.cache, seen, sealed)
+    verdict, reasons = cache.judge(job.cell.cache, seen, sealed, compiles=job.cell.policy != "eager")
     if doubts := _doubts_about_cold(job, timed["facts"]["outputs"]):
         verdict, reasons = cache.INDETERMINATE, [*reasons, *doubts]
     if keep_cache and job.cell.cache == "cold":
@@ -229,7 +230,8 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
         "graphs": seen.graphs,
         "outputs": timed["facts"]["outputs"],
         "compiler_processes": len(seen.built()) + seen.built_elsewhere(),
-        "headers": cache.summary(sealed_headers["files"]) | {"build_s": sealed_headers["build_s"]},
+        "headers": cache.summary(sealed_headers["files"])
+        | {key: sealed_headers[key] for key in ("build_s", "vector_isa") if key in sealed_headers},
     }
     return Outcome(rows, filled, processes, record, facts.visible(facts.collect_gpus()), load)
 
@@ -266,7 +268,7 @@ def _doubts_about_cold(job: Job, outputs: str) -> list[str]:
 
 def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> dict:
     environment = isolation.child_environment(place, job.settings["threads"], folder)
-    request = {"cell": vars(job.cell), "config": job.settings}
+    request = {"cell": vars(job.cell), "config": job.settings, "vector_isa_known": job.vector_isa_known}
     try:
         done = isolation.run_process(name, request, place, job.python, environment, job.timeout, job.say)
     except isolation.ProcessFailed as failure:
@@ -294,15 +296,14 @@ def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> d
 
 
 def _probes(job: Job, place: isolation.Workplace) -> list[dict]:
-    """The further named processes; they share a cache folder of their own, never the timed one."""
-    if job.cell.policy == "eager":
+    """A further process that asks what can be captured; its cache folder is its own, never the timed one.
+
+    Capture does not depend on what lies on disk, so a warm cell leaves the question to its cold one.
+    """
+    if job.cell.policy == "eager" or job.cell.cache == "warm" or not job.settings["probes"]:
         return []
-    folder = place.root / "probe-cache"
-    done = []
-    for name in job.settings["probes"]:
-        job.stage = name
-        done.append(_process(job, name, place, folder))
-    return done
+    job.stage = "probes"
+    return [_process(job, "probes", place, place.root / "probe-cache")]
 
 
 def _observe(place: isolation.Workplace, sealed_headers: dict, before: dict, timed: dict) -> cache.Observed:

@@ -123,7 +123,14 @@ def load(path: Path = CONFIG_FILE, overrides: dict | None = None) -> Settings:
         raise UsageProblem(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(given, dict):
         raise UsageProblem(f"{path}: holds no keys; start from the config.yaml that comes with complab")
-    return resolve(given, where=Path(path).name, overrides=overrides)
+    settings = resolve(given, where=Path(path).name, overrides=overrides)
+    written = {script.stem for script in (PROJECT / "scripts").glob("e[0-9]*_*.py")}
+    if lacking := sorted(written - set(given["experiments"])):
+        raise UsageProblem(
+            f"{Path(path).name}: scripts/{lacking[0]}.py has no entry under experiments; "
+            "add one, or remove the script"
+        )
+    return settings
 
 
 def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = None) -> Settings:

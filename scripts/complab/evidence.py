@@ -17,6 +17,7 @@ from pathlib import Path
 import jsonschema
 import yaml
 
+from complab import units
 from complab.config import PROJECT, Cell
 from complab.errors import Unverified
 
@@ -57,6 +58,8 @@ class Row:
     def __post_init__(self):
         if not math.isfinite(self.value):
             raise ValueError(f"{self.metric} of case '{self.case}' is {self.value}; record no value instead")
+        if wrong := units.problem(self.metric, self.unit):
+            raise ValueError(wrong)
 
 
 COLUMNS = tuple(field.name for field in fields(Row))

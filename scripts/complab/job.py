@@ -25,6 +25,7 @@ class Job:
     log: str = ""
     stage: str = "preparing"
     place: isolation.Workplace | None = None
+    vector_isa_known: bool = False
 
     @property
     def settings(self) -> dict:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from complab import torchlog
+from complab import torchlog, units
 from complab.measure import calls, capture, compare, dynamo, memory, timing
 
 
@@ -46,6 +46,8 @@ class Bench:
         detail: str = "",
     ) -> None:
         """Add one row. ``value`` must be finite, in SI units; text belongs in ``detail``."""
+        if wrong := units.problem(metric, unit):
+            raise ValueError(wrong)
         if not math.isfinite(value):
             raise ValueError(
                 f"{metric} of case '{case}' is {value}: a value that is no number is not recorded"

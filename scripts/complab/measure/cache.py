@@ -188,23 +188,26 @@ def output_of(words: list[str]) -> str:
     return parts[position] if position < len(parts) else ""
 
 
-def judge(declared: str, seen: Observed, sealed: dict[str, dict] | None = None) -> tuple[str, list[str]]:
+def judge(
+    declared: str, seen: Observed, sealed: dict[str, dict] | None = None, compiles: bool = True
+) -> tuple[str, list[str]]:
     """Verdict on a declared cache state and the reasons it rests on.
 
     cold needs: an empty folder before; every lookup a miss, or a hit on an entry this process wrote;
     every graph accounted for; nothing bypassed; each new binary made by a compiler process that was
     seen. warm needs: exactly the sealed files before and after; every lookup a hit; no compiler
     process that built a binary. Both need unchanged precompiled headers, no file outside the cache
-    folder, no remote cache and no saved profile (PGO). Anything else is indeterminate, with the
-    objections as reasons.
+    folder, no remote cache and no saved profile (PGO). none needs that nothing was written to the cache
+    and, where nothing ``compiles``, that no graph was captured: capture-only backends keep no cache.
+    Anything else is indeterminate, with the objections as reasons.
     """
     if declared == "none":
-        used = seen.graphs or seen.after
-        return (
-            (INDETERMINATE, ["something was compiled in a cell without a cache"])
-            if used
-            else (NOT_APPLICABLE, [])
+        objections = (
+            [] if compiles or not seen.graphs else ["something was compiled in a cell that compiles nothing"]
         )
+        if seen.after:
+            objections.append(f"{min(seen.after)} was written to the cache of a cell without one")
+        return (INDETERMINATE, objections) if objections else (NOT_APPLICABLE, [])
     objections = _common_objections(seen)
     objections += _cold_objections(seen) if declared == "cold" else _warm_objections(seen, sealed)
     if objections:

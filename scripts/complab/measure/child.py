@@ -43,6 +43,8 @@ def main(request_file: str) -> None:
     settings = request["config"]
     preamble_seconds = _prepare(torch, settings)
     limit_name = dynamo.set_recompile_limit(settings["recompile_limit"])
+    if request["vector_isa_known"]:
+        dynamo.skip_vector_isa_probes()
     script = importlib.import_module(request["cell"]["experiment"])
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(capture.capture_logs(**LOG_CATEGORIES))
@@ -93,9 +95,10 @@ def _run(process: str, script, bench, torch) -> None:
 
     with torch.no_grad():
         for case, (function, arguments) in script.subjects(bench).items():
-            if process == "explain":
+            # Each resets Dynamo before it looks, so neither sees what the other has compiled.
+            if "explain" in bench.settings["probes"]:
                 bench.explain(case, function, arguments)
-            else:
+            if "fullgraph" in bench.settings["probes"]:
                 bench.fullgraph(case, function, arguments, SHAPE_POLICIES.get(bench.policy, {}))
 
 

@@ -65,6 +65,22 @@ def set_recompile_limit(limit: int) -> str:
     return name
 
 
+def vector_isa() -> tuple[str, str]:
+    """The vector instruction set Inductor picks by compiling probes, and the one it would pick unprobed."""
+    from torch._inductor import cpu_vec_isa
+
+    probed = str(cpu_vec_isa.pick_vec_isa())
+    skip_vector_isa_probes()
+    for remembers in (cpu_vec_isa.valid_vec_isa_list, cpu_vec_isa.pick_vec_isa):
+        getattr(remembers, "cache_clear", lambda: None)()
+    return probed, str(cpu_vec_isa.pick_vec_isa())
+
+
+def skip_vector_isa_probes() -> None:
+    """Have Inductor take the processor's word for its instruction sets, without compiling probes for them."""
+    _inductor_config().cpp.vec_isa_ok = True
+
+
 def reset() -> None:
     """Forget every compiled variant, counter and compilation metric of this process; disks are untouched."""
     torch.compiler.reset()

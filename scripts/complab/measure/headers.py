@@ -2,7 +2,9 @@
 
 Building them takes longer than most cold compiles and happens outside the cache folder. So they are
 built once per environment, sealed with a manifest, and each measured process gets the sealed files.
-Releases that keep them inside the cache folder (2.6) get an empty set.
+Releases that keep them inside the cache folder (2.6) get an empty set. The vector instruction set is
+probed here once as well: where the processor's own word for it agrees, measured processes take that
+instead of compiling a program per candidate, which is no part of any experiment.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from complab.staleness import Plan, code_digests, digest_of
 
 MANIFEST = "manifest.json"
 # What a cell that compiles nothing gets.
-NOTHING = {"folder": None, "files": {}, "build_s": 0}
+NOTHING = {"folder": None, "files": {}, "build_s": 0, "vector_isa_known": False}
 
 
 def folder_of(plan: Plan) -> Path:
@@ -36,7 +38,7 @@ def require(plan: Plan, say) -> dict:
         if not (folder / MANIFEST).exists():
             _build(folder, plan, say)
     sealed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return {"folder": folder, "files": sealed["files"], "build_s": sealed["build_s"]}
+    return {"folder": folder, **sealed}
 
 
 @contextlib.contextmanager
@@ -57,7 +59,7 @@ def _build(folder: Path, plan: Plan, say) -> None:
     needed = {key: settings[key] for key in ("threads", "seed", "recompile_limit", "tolerance")}
     with isolation.workplace(settings["scratch"]) as place:
         environment = isolation.child_environment(place, settings["threads"])
-        request = {"cell": cell, "config": {**needed, "device": plan.device}}
+        request = {"cell": cell, "config": {**needed, "device": plan.device}, "vector_isa_known": False}
         done = isolation.run_process(
             "timed", request, place, python, environment, settings["cell_timeout"], say
         )
@@ -66,7 +68,14 @@ def _build(folder: Path, plan: Plan, say) -> None:
                 shutil.copyfile(path, folder / path.name)
                 (folder / path.name).chmod(0o444)
     files = _sealed_now(folder)
-    write_atomically(folder / MANIFEST, json_text({"files": files, "build_s": round(done["seconds"], 3)}))
+    isa = next(row for row in done["rows"] if row["metric"] == "vector_isa_known")
+    told = {
+        "files": files,
+        "build_s": round(done["seconds"], 3),
+        "vector_isa_known": bool(isa["value"]),
+        "vector_isa": isa["detail"],
+    }
+    write_atomically(folder / MANIFEST, json_text(told))
     say(f"sealed {len(files)} header files after {done['seconds']:.0f} s")
 
 
