@@ -15,27 +15,18 @@ import torch
 from complab.measure import policies, workload
 
 
-def _model_and_requests(bench):
-    settings = bench.settings
-    model = workload.build_model(settings["workload"], settings["seed"], bench.device)
-    lengths = settings["settings"]["lengths"]
-    requests = workload.build_requests(
-        lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device
-    )
-    return model, [(tokens,) for tokens in requests]
-
-
 def subjects(bench):
     """What the capture probes look at: the model with the first request."""
-    model, requests = _model_and_requests(bench)
-    return {"model": (model, requests[0])}
+    model, requests = workload.model_and_requests(bench)
+    return {"model": (model, (requests[0],))}
 
 
 @torch.no_grad()
 def timed(bench):
     """Serve the stream once, call by call, then time whole passes over it in its final state."""
-    model, requests = _model_and_requests(bench)
+    model, requests = workload.model_and_requests(bench)
+    stream = [(tokens,) for tokens in requests]
     compiled = policies.compile_with(bench.policy, model)
     with bench.capturing("model"):
-        bench.serve("model", model, compiled, requests)
-    bench.steady_stream("model", model, compiled, requests)
+        bench.serve("model", model, compiled, stream)
+    bench.steady_stream("model", model, compiled, stream)

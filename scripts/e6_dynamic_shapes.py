@@ -17,12 +17,7 @@ from complab.measure import policies, workload
 @torch.no_grad()
 def timed(bench):
     """Sweep the lengths once under the policy, then time whole passes over them."""
-    settings = bench.settings
-    model = workload.build_model(settings["workload"], settings["seed"], bench.device)
-    lengths = settings["settings"]["lengths"]
-    requests = workload.build_requests(
-        lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device
-    )
+    model, requests = workload.model_and_requests(bench)
     sweep = [(policies.prepare_input(bench.policy, tokens, dimension=1),) for tokens in requests]
     compiled = policies.compile_with(bench.policy, model)
     with bench.capturing("model"):

@@ -389,11 +389,18 @@ def test_a_cell_that_compiles_nothing_has_no_cache_state():
     assert judge("none", seen) == (NOT_APPLICABLE, [])
 
 
-@pytest.mark.parametrize("change", [{"graphs": 1}, {"after": SEALED}])
-def test_a_cell_without_a_cache_that_compiled_something_is_indeterminate(change):
-    verdict, reasons = judge("none", replace(cold(0, after={}, counters={}, spawned=[]), **change))
-    assert verdict == INDETERMINATE
-    assert reasons == ["something was compiled in a cell without a cache"]
+def test_a_cell_without_a_cache_that_left_something_in_one_is_indeterminate():
+    seen = replace(cold(0, after={}, counters={}, spawned=[]), after=SEALED)
+    verdict, reasons = judge("none", seen)
+    assert (verdict, len(reasons)) == (INDETERMINATE, 1)
+    assert reasons[0] == f"{min(SEALED)} was written to the cache of a cell without one"
+
+
+def test_graphs_without_a_cache_are_fine_for_a_capture_only_backend_and_not_for_eager():
+    seen = replace(cold(0, after={}, counters={}, spawned=[]), graphs=1)
+    assert judge("none", seen, compiles=True) == (NOT_APPLICABLE, [])
+    verdict, reasons = judge("none", seen, compiles=False)
+    assert (verdict, reasons) == (INDETERMINATE, ["something was compiled in a cell that compiles nothing"])
 
 
 def test_hits_on_entries_of_the_same_process_leave_a_cell_cold():

@@ -260,6 +260,21 @@ def test_a_file_that_is_no_configuration_is_named_in_one_line(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
+def test_a_script_without_an_entry_is_named(tmp_path):
+    given = yaml.safe_load(config.CONFIG_FILE.read_text(encoding="utf-8"))
+    for experiments in (
+        given["experiments"],
+        *(scale.get("experiments", {}) for scale in given["scales"].values()),
+    ):
+        experiments.pop("e3_graph_breaks", None)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    with pytest.raises(
+        UsageProblem, match="mine.yaml: scripts/e3_graph_breaks.py has no entry under experiments"
+    ):
+        config.load(path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UsageProblem, match=re.escape("absent.yaml: cannot be read")):
         config.load(tmp_path / "absent.yaml")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from complab import units
 from complab.evidence import Row
 from complab.measure import ledger
 from complab.measure.ledger import FAIL, LEVELS, NO_EVIDENCE, NOT_JUDGED, PASS, Facts, fill, judge
@@ -19,7 +20,8 @@ def row(
     metric: str, value: float, call: int | None = None, detail: str = "", *, case: str = "model", **cell
 ) -> Row:
     names = {"experiment": "e1_opening_failure", "policy": "static", "cache": "cold", "replicate": 1, **cell}
-    return Row(**names, case=case, call=call, metric=metric, value=float(value), unit="1", detail=detail)
+    unit = units.unit_of(metric) or "1"
+    return Row(**names, case=case, call=call, metric=metric, value=float(value), unit=unit, detail=detail)
 
 
 def captured(

@@ -17,9 +17,14 @@ _BY_NAME = (
 _OTHER = re.compile(r"1|[a-z]+s")
 
 
+def unit_of(metric: str) -> str | None:
+    """The unit that the metric's name prescribes, None where it prescribes none."""
+    return next((unit for names, unit in _BY_NAME if names.fullmatch(metric)), None)
+
+
 def problem(metric: str, unit: str) -> str:
     """One line saying what is wrong with the unit, empty if nothing is."""
-    expected = next((unit for names, unit in _BY_NAME if names.fullmatch(metric)), None)
+    expected = unit_of(metric)
     if expected is not None:
         return "" if unit == expected else f"{metric} is recorded in '{unit}'; its unit is '{expected}'"
     if _OTHER.fullmatch(unit) and unit not in ("ms", "us", "ns"):

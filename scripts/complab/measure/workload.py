@@ -54,6 +54,14 @@ def build_model(sizes: dict, seed: int, device: str) -> TokenModel:
     return TokenModel(**sizes).eval().to(device)
 
 
+def model_and_requests(bench) -> tuple[TokenModel, list]:
+    """The controlled model and one token tensor per length of the cell's stream, on the bench's device."""
+    settings = bench.settings
+    model = build_model(settings["workload"], settings["seed"], bench.device)
+    lengths = settings["settings"]["lengths"]
+    return model, build_requests(lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device)
+
+
 def build_requests(lengths: list[int], vocabulary: int, seed: int, device: str) -> list:
     """One token tensor (1, T) int64 per length, drawn from ``seed``."""
     generator = torch.Generator().manual_seed(seed)
