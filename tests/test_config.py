@@ -270,7 +270,7 @@ def test_a_script_without_an_entry_is_named(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(given), encoding="utf-8")
     with pytest.raises(
-        UsageProblem, match="mine.yaml: scripts/e3_graph_breaks.py has no entry under experiments"
+        UsageProblem, match=re.escape("mine.yaml: scripts/e3_graph_breaks.py has no entry under experiments")
     ):
         config.load(path)
 
