@@ -247,6 +247,13 @@ def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
             f"{where}: experiments.{name}.settings.stream: no stream '{stream}'; "
             f"choose from {', '.join(values['streams'])}"
         )
+    for table, told in entry["exhibit"]["tables"].items():
+        for column, spec in told["columns"].items():
+            if spec["against"] and spec["against"] not in entry["policies"]:
+                raise UsageProblem(
+                    f"{where}: experiments.{name}.exhibit.tables.{table}.columns.{column}.against: "
+                    f"no policy '{spec['against']}'; choose from {', '.join(entry['policies'])}"
+                )
     for policy, caches in entry["policies"].items():
         if policy == "eager" and caches != ["none"]:
             raise UsageProblem(

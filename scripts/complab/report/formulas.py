@@ -19,6 +19,11 @@ CONTROL, EAGER = "steady_control", "steady_eager"
 EVERYTHING = None
 LAST_LEVEL = "WORTH IT"
 DIFFER = "processes do not agree"
+BREAK_EVEN = "break even"
+NEVER, NEVER_SLOWER = "never: no saving is resolved", "never: compiled is slower"
+RELATIVE = ("relative ratio", "relative verdict", "relative smallest effect")
+# Those that judge a steady-state ratio, for which its A/A controls are read as well.
+JUDGING = ("verdict", "smallest effect", "relative verdict", "relative smallest effect", BREAK_EVEN)
 
 
 class Process:
@@ -26,6 +31,8 @@ class Process:
 
     def __init__(self, facts: list[Fact]):
         self.facts = facts
+        self.policy, self.cache = facts[0].row.policy, facts[0].row.cache
+        self.replicate = facts[0].row.replicate
 
     def rows(self, name: str) -> list[Fact]:
         """Rows of a metric, which may bear its case."""
@@ -71,7 +78,7 @@ def reads(ask: Ask) -> set[str] | None:
     """Names of the metrics the formula reads, or EVERYTHING for the whole of a case."""
     if ask.formula in _LEDGER_FORMULAS:
         return EVERYTHING
-    names = {_metric(name) for name in _required(ask)}
+    names = {_metric(name) for name in _named(ask)}
     if ask.formula == "fate" or names & set(FATES):
         names |= set(FATES)
     if ask.formula in ("total", "total ratio"):
@@ -85,17 +92,25 @@ def _metric(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _required(ask: Ask) -> list[str]:
-    """Metrics that a process must have, or it has nothing to say."""
+def _named(ask: Ask) -> list[str]:
+    """Metrics the question names, and those of the controls that it is judged by."""
     names = [*ask.of, *([ask.to] if ask.to else [])]
-    if ask.formula in ("verdict", "smallest effect"):
+    if ask.formula in JUDGING:
         names += [name for pair in _control_pairs(ask) for name in pair]
     return names
 
 
+def _required(ask: Ask, process: Process) -> list[str]:
+    """Metrics that a process must have, or it has nothing to say."""
+    if ask.formula != BREAK_EVEN:
+        return _named(ask)
+    cost = [ask.of[0], ask.to] if process.cache == ask.cache else []
+    return cost + (_named(ask)[1:] if process.cache == "cold" else [])
+
+
 def _control_pairs(ask: Ask) -> list[tuple[str, str]]:
     """The two eager passes of each case that a steady-state ratio compares."""
-    cases = dict.fromkeys(name.rpartition(".")[0] for name in (ask.of[0], ask.to))
+    cases = dict.fromkeys(name.rpartition(".")[0] for name in (ask.of[-1], ask.to))
     return [tuple(f"{case}.{name}" if case else name for name in (CONTROL, EAGER)) for case in cases]
 
 
@@ -103,13 +118,14 @@ def _complete(ask: Ask, process: Process) -> bool:
     """Whether a process has all the formula needs of it: no number is made from what is left."""
     if ask.formula == "fate" or set(map(_metric, ask.of)) & set(FATES):
         return True
-    if not all(process.rows(name) for name in _required(ask)):
+    required = _required(ask, process)
+    if not all(process.rows(name) for name in required):
         return False
     # A call whose output is wrong has no time, and one whose output is not finite has no difference.
     calls = set(process.by_call("sequence_length")) if ask.formula in ("total", "total ratio") else set()
     if ask.formula == "maximum":
         calls = set(process.by_call("within_tolerance"))
-    return all(calls <= set(process.by_call(name)) for name in _required(ask))
+    return all(calls <= set(process.by_call(name)) for name in required)
 
 
 def _check_unit(ask: Ask, facts: list[Fact]) -> None:
@@ -234,33 +250,163 @@ def _controls(ask: Ask, processes: Sequence[Process], noise: dict) -> list[stati
 
 
 def _interval(ask: Ask, processes: Sequence[Process], noise: dict) -> statistics.Interval:
-    samples = [_round_ratio(process, ask.of[0], ask.to) for process in processes]
+    samples = [_round_ratio(process, ask.of[-1], ask.to) for process in processes]
     return statistics.interval(samples, noise["confidence"])
+
+
+def _word(ratio: statistics.Interval, controls: Iterable[statistics.Interval], noise: dict) -> str:
+    """The verdict that every control allows."""
+    words = {
+        statistics.verdict(ratio, control, noise["practical_threshold"], noise["minimum_processes"])
+        for control in controls
+    }
+    if statistics.NOT_MEASURABLE in words:
+        return statistics.NOT_MEASURABLE
+    return words.pop() if len(words) == 1 else statistics.NO_DIFFERENCE
+
+
+def _effect(
+    ask: Ask, ratio: statistics.Interval, controls: Iterable[statistics.Interval], noise: dict, facts: tuple
+) -> Number:
+    """The smallest difference that the comparison could have resolved by every control."""
+    if ratio.processes < noise["minimum_processes"]:
+        return Number(ask, statistics.NOT_MEASURABLE, facts=facts)
+    value = max(
+        statistics.smallest_effect(ratio, control, noise["practical_threshold"]) for control in controls
+    )
+    return Number(ask, f"{rounded(value * 100, ask.rounding)} %", value, facts=facts)
 
 
 def _verdict(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
     """The word for a steady-state ratio; where two cases are compared, the controls of both must allow it."""
-    ratio = _interval(ask, processes, noise)
-    words = {
-        statistics.verdict(ratio, control, noise["practical_threshold"], noise["minimum_processes"])
-        for control in _controls(ask, processes, noise)
-    }
-    if statistics.NOT_MEASURABLE in words:
-        word = statistics.NOT_MEASURABLE
-    else:
-        word = words.pop() if len(words) == 1 else statistics.NO_DIFFERENCE
+    word = _word(_interval(ask, processes, noise), _controls(ask, processes, noise), noise)
     return Number(ask, word, word, facts=_facts(processes))
 
 
 def _smallest_effect(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
     """Relative difference from which on the comparison could have said faster or slower."""
-    if len(processes) < noise["minimum_processes"]:
-        return Number(ask, statistics.NOT_MEASURABLE, facts=_facts(processes))
-    ratio = _interval(ask, processes, noise)
-    value = max(
-        statistics.smallest_effect(ratio, control, noise["practical_threshold"])
-        for control in _controls(ask, processes, noise)
+    ratio, controls = _interval(ask, processes, noise), _controls(ask, processes, noise)
+    return _effect(ask, ratio, controls, noise, _facts(processes))
+
+
+def _paired(ask: Ask, processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
+    """The processes of the row's policy and those of ``against``, by replicate; one without its pair is left.
+
+    The cells of one replicate are measured close together, so that what the machine did meanwhile falls
+    on both of a pair.
+    """
+    others = {process.replicate: process for process in processes if process.policy == ask.against}
+    ours = {process.replicate: process for process in processes if process.policy != ask.against}
+    both = sorted(ours.keys() & others.keys())
+    return [ours[replicate] for replicate in both], [others[replicate] for replicate in both]
+
+
+def _relative_samples(ask: Ask, ours: list[Process], others: list[Process]) -> tuple[float, ...]:
+    ratios = ([_round_ratio(process, ask.of[0], ask.to) for process in side] for side in (ours, others))
+    return tuple(above / below for above, below in zip(*ratios, strict=True))
+
+
+def _unpaired(ask: Ask) -> Number:
+    return absent(ask, NOT_MEASURED, (f"no replicate has a process of {ask.against} as well",))
+
+
+def _relative_ratio(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """A policy's steady-state ratio over that of another policy, pair by pair."""
+    ours, others = _paired(ask, processes)
+    if not ours:
+        return _unpaired(ask)
+    return _from_samples(ask, [*ours, *others], _relative_samples(ask, ours, others), noise)
+
+
+def _relative(
+    ask: Ask, processes: Sequence[Process], noise: dict
+) -> tuple[statistics.Interval, list[statistics.Interval], tuple[Fact, ...]] | None:
+    """The interval over pairs, the A/A controls of both policies and the facts; None without a pair."""
+    ours, others = _paired(ask, processes)
+    if not ours:
+        return None
+    ratio = statistics.interval(_relative_samples(ask, ours, others), noise["confidence"])
+    controls = [control for side in (ours, others) for control in _controls(ask, side, noise)]
+    return ratio, controls, _facts([*ours, *others])
+
+
+def _relative_verdict(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The word for a relative ratio; the A/A controls of both policies must allow it."""
+    found = _relative(ask, processes, noise)
+    if found is None:
+        return _unpaired(ask)
+    ratio, controls, facts = found
+    word = _word(ratio, controls, noise)
+    return Number(ask, word, word, facts=facts)
+
+
+def _relative_smallest_effect(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Relative difference between two policies from which on the comparison could have said so."""
+    found = _relative(ask, processes, noise)
+    if found is None:
+        return _unpaired(ask)
+    ratio, controls, facts = found
+    return _effect(ask, ratio, controls, noise, facts)
+
+
+def _break_even(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Calls after the first until compiling has paid for itself: the excess over the saving per call.
+
+    Excess: first call over an eager call, less one, in eager calls, of the processes whose cache state is
+    asked about. Saving: one less the steady-state ratio of the cold processes, whatever that state is: a
+    warm process runs the same binaries, so it is no independent sample. ``of`` names the first call and
+    the steady state, ``to`` eager's.
+
+    The lower end takes the smallest excess and the largest saving of both t-intervals, the upper end the
+    opposite: it holds wherever both intervals hold, and is wider than the two together would need. No
+    saving is no break even, so only a verdict of faster gives a number.
+    """
+    paying = [process for process in processes if process.cache == ask.cache]
+    saving = [process for process in processes if process.cache == "cold"]
+    facts = tuple(
+        dict.fromkeys(
+            fact
+            for process in (*paying, *saving)
+            for name in dict.fromkeys(_required(ask, process))
+            for fact in process.rows(name)
+        )
     )
+    ratio = _interval(ask, saving, noise)
+    word = _word(ratio, _controls(ask, saving, noise), noise)
+    if word == statistics.NOT_MEASURABLE or len(paying) < noise["minimum_processes"]:
+        return Number(ask, statistics.NOT_MEASURABLE, statistics.NOT_MEASURABLE, facts=facts)
+    if word != statistics.FASTER:
+        why = NEVER_SLOWER if word == statistics.SLOWER else NEVER
+        return Number(ask, why, why, facts=facts)
+    firsts = [sum(p.values(ask.of[0])) / stats.median(p.values(ask.to)) for p in paying]
+    told = statistics.interval(firsts, noise["confidence"])
+    value, low, high = (
+        max(first - 1, 0) / (1 - steady)
+        for first, steady in ((told.estimate, ratio.estimate), (told.low, ratio.low), (told.high, ratio.high))
+    )
+    ends = f"[{rounded(low, ask.rounding)}, {rounded(high, ask.rounding)}]"
+    return Number(
+        ask,
+        rounded(value, ask.rounding),
+        value,
+        tail=ends,
+        low=low,
+        high=high,
+        facts=facts,
+        estimator="excess over saving",
+    )
+
+
+def _smallest_cost_effect(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Relative change of a compile cost that as many processes of this spread, before and after, resolve.
+
+    The half width of the two-sample t-interval on log ratios, of two groups with the number of processes
+    and the spread found here: a smaller observed change lies inside it, so it could not be told from none.
+    """
+    samples = [sum(process.values(ask.of[0])) for process in processes]
+    if len(samples) < noise["minimum_processes"]:
+        return Number(ask, statistics.NOT_MEASURABLE, facts=_facts(processes))
+    value = statistics.smallest_change(samples, noise["confidence"])
     return Number(ask, f"{rounded(value * 100, ask.rounding)} %", value, facts=_facts(processes))
 
 
@@ -345,6 +491,11 @@ _FORMULAS = {
     "ratio": _ratio,
     "verdict": _verdict,
     "smallest effect": _smallest_effect,
+    "relative ratio": _relative_ratio,
+    "relative verdict": _relative_verdict,
+    "relative smallest effect": _relative_smallest_effect,
+    BREAK_EVEN: _break_even,
+    "smallest cost effect": _smallest_cost_effect,
     "flag": _flag,
     "fate": _fate,
     "text": _text,
@@ -354,7 +505,7 @@ _FORMULAS = {
 _LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence": _level_evidence}
 
 # Those that compare or tell times, which cold and warm processes do not have in common.
-TIMES = ("total", "total ratio", "median", "ratio", "verdict", "smallest effect")
+TIMES = ("total", "total ratio", "median", "ratio", "relative ratio", "smallest cost effect", *JUDGING)
 
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {
@@ -364,5 +515,8 @@ ROUNDINGS = {
     "maximum": "2 scientific",
     "ratio": "2 decimals",
     "smallest effect": "1 decimals",
+    "relative ratio": "2 decimals",
+    "relative smallest effect": "1 decimals",
+    "smallest cost effect": "1 decimals",
 }
 FORMULAS = (*_FORMULAS, *_LEDGER_FORMULAS)

@@ -56,6 +56,8 @@ def entry(number: Number) -> dict:
         "n_processes": number.processes,
     }
     further = {
+        "against": number.ask.against,
+        "cache": number.ask.cache,
         "low": number.low,
         "high": number.high,
         "per_process": list(number.samples),
@@ -110,7 +112,15 @@ def recompute(told: dict, noise: dict, results: Path) -> Number:
 
     An entry without rows (failed, not measured, ...) has nothing to compute and comes back as absent.
     """
-    ask = Ask(told["formula"], tuple(told["of"]), told["to"], told["unit"], told["rounding"])
+    ask = Ask(
+        told["formula"],
+        tuple(told["of"]),
+        told["to"],
+        told["unit"],
+        told["rounding"],
+        told.get("against", ""),
+        told.get("cache", ""),
+    )
     facts = [fact for file, lines in told["rows"].items() for fact in _read(Path(results), file, lines)]
     case = facts[0].row.case if facts else ""
     ledgers = {

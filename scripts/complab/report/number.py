@@ -23,7 +23,8 @@ class Ask:
     """What is asked of the evidence: a formula of the closed set, the metrics it reads, how to print it.
 
     A metric may bear its case, as in `with_break.steady_compiled`. Some formulas read further metrics
-    as well, `formulas.reads` tells which.
+    as well, `formulas.reads` tells which. ``against`` is the policy that a relative formula compares with,
+    ``cache`` the state of the processes that a break even takes its cost from.
     """
 
     formula: str
@@ -31,6 +32,8 @@ class Ask:
     to: str = ""
     unit: str = ""
     rounding: str = "0 decimals"
+    against: str = ""
+    cache: str = ""
 
 
 @dataclass(frozen=True)

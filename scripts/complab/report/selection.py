@@ -4,7 +4,7 @@ Says why there is no number where there is none: the measurement failed, its cac
 nothing was recorded, the release does not report it, or the question does not apply.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from complab.errors import UsageProblem
 from complab.evidence import LEDGER, Record
@@ -52,16 +52,21 @@ def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None)
     ``whole`` is the corner that must have been measured without a failure, so that a row of a table is
     not drawn from those of its cells that happen to be left; it is ``where`` if not given.
     """
-    scope = [record for record in gathered.records if where.holds(record)]
-    if not scope:
+    scopes = [
+        [record for record in gathered.records if corner.holds(record)] for corner in _corners(ask, where)
+    ]
+    if not all(scopes) or scopes[0][0].cell.policy == ask.against:
         return absent(ask, NOT_APPLICABLE)
-    _refuse_mixture(ask, scope)
-    failed = [record for record in gathered.failed if (whole or where).holds(record) or record in scope]
+    for scope in scopes:
+        _refuse_mixture(ask, scope)
+    needed = [record for scope in scopes for record in scope]
+    failed = [record for record in gathered.failed if (whole or where).holds(record) or record in needed]
     if failed:
         return absent(ask, FAILED, tuple(record.cell.path for record in failed))
-    usable = [record for record in scope if record.determinate]
-    if not usable:
-        return absent(ask, INDETERMINATE, tuple(record.cell.path for record in scope))
+    for scope in scopes:
+        if not any(record.determinate for record in scope):
+            return absent(ask, INDETERMINATE, tuple(record.cell.path for record in scope))
+    usable = [record for record in needed if record.determinate]
     if where.capability and not _reported(usable[0], where.capability):
         return absent(ask, NOT_REPORTED, (f"this torch release has no {where.capability}",))
     found = {record.cell.path: _facts(gathered, record, ask, where) for record in usable}
@@ -71,6 +76,19 @@ def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None)
         return absent(ask, NOT_MEASURED, told)
     facts = [fact for several in found.values() for fact in several]
     return formulas.evaluate(ask, facts, gathered.noise, _ledgers(gathered, usable, ask, where))
+
+
+def _corners(ask: Ask, where: Where) -> list[Where]:
+    """Where the formula reads: some compare what is in ``where`` with what is in another corner."""
+    if ask.formula in formulas.RELATIVE:
+        if not ask.against:
+            raise UsageProblem(f"'{ask.formula}' compares policies; name the other one with against")
+        return [where, replace(where, policy=ask.against)]
+    if ask.formula == formulas.BREAK_EVEN:
+        if ask.cache != where.cache or ask.cache not in ("cold", "warm"):
+            raise UsageProblem(f"'{ask.formula}' is of one cache state; name cold or warm with cache")
+        return [where] if ask.cache == "cold" else [where, replace(where, cache="cold")]
+    return [where]
 
 
 def _refuse_mixture(ask: Ask, scope: list[Record]) -> None:

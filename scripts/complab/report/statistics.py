@@ -92,6 +92,17 @@ def smallest_effect(ratio: Interval, control: Interval, practical_threshold: flo
     return (1 + max(noise_floor(control), practical_threshold)) * (1 + ratio.half_width) - 1
 
 
+def smallest_change(per_process: Sequence[float], confidence: float) -> float:
+    """Relative change that a second group of as many processes with the same spread would resolve.
+
+    Half width of the t-interval of the difference of two means of logs, as a factor less one.
+    """
+    processes = len(per_process)
+    deviation = statistics.stdev(math.log(value) for value in per_process)
+    quantile = float(stdtrit(2 * processes - 2, (1 + confidence) / 2))
+    return math.exp(quantile * deviation * math.sqrt(2 / processes)) - 1
+
+
 def spread(per_process: Sequence[float]) -> float:
     """Largest over smallest process, less one. Outliers are told with this, never dropped."""
     return max(per_process) / min(per_process) - 1

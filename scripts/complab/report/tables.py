@@ -26,7 +26,7 @@ from complab.report.number import (
 )
 from complab.report.selection import Where, find
 
-WITH_INTERVAL = ("total", "total ratio", "ratio")
+WITH_INTERVAL = ("total", "total ratio", "ratio", "relative ratio", formulas.BREAK_EVEN)
 MARK = "†"
 WIDE, FEW = 18, 5
 
@@ -63,7 +63,9 @@ class Column:
         of = self.spec["eager_of"] if eager and self.spec["eager_of"] else self.spec["of"]
         of = [of] if isinstance(of, str) else of
         rounding = self.spec["rounding"] or formulas.ROUNDINGS.get(self.spec["formula"], "0 decimals")
-        return Ask(self.spec["formula"], tuple(of), self.spec["to"], self.unit, rounding)
+        cache = self.spec["cache"] if self.spec["formula"] == formulas.BREAK_EVEN else ""
+        against = self.spec["against"]
+        return Ask(self.spec["formula"], tuple(of), self.spec["to"], self.unit, rounding, against, cache)
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _raw_interval(number: Number) -> list[str]:
     if number.head in (FAILED, INDETERMINATE):
         return [number.head] * 3
     ends = ["" if end is None else repr(end) for end in (number.low, number.high)]
-    return [*ends, str(number.processes) if number.facts else ""]
+    return [*ends, str(len(number.samples) or number.processes) if number.facts else ""]
 
 
 def grid(table: Table, confidence: float) -> tuple[list[str], list[list[str]]]:
@@ -284,7 +286,14 @@ def _how_to_read(gathered: Gathered, table: Table) -> list[str]:
         )
     if any(column.spec["eager_of"] == formulas.CONTROL for column in table.columns):
         lines.append("The ratio of eager is the A/A control: eager against itself, in the same rounds.")
-    if any(column.spec["formula"] == "verdict" for column in table.columns):
+    if any(column.spec["formula"] in formulas.RELATIVE for column in table.columns):
+        lines.append("Policies are compared by pairs of processes of one replicate, measured close together.")
+    if any(column.spec["formula"] == formulas.BREAK_EVEN for column in table.columns):
+        lines.append(
+            "Break even: calls after the first until the saving has paid for it. The ends of its interval "
+            "combine those of the cost and of the saving, so it is rather too wide than too narrow."
+        )
+    if any(column.spec["formula"] in ("verdict", "relative verdict") for column in table.columns):
         lines.append(
             "Faster or slower: the whole interval lies beyond the noise floor (eager against itself) and "
             f"beyond {noise['practical_threshold'] * 100:g} %."
