@@ -1,5 +1,6 @@
 """The README's commands work as written: the quick ones are run, the long ones are run dry."""
 
+import json
 import os
 import re
 import shlex
@@ -112,18 +113,39 @@ def test_the_command_by_hand_ends_with_the_line_the_readme_shows(command):
 
 
 @pytest.mark.slow
-def test_the_recipe_for_an_experiment_gives_rule_target_and_evidence(tmp_path):
+def test_the_recipes_two_files_give_rule_table_staleness_provenance_and_check(tmp_path):
     project = copy_project(tmp_path / "project")
     recipe = next(text for kind, text in BLOCKS if kind == "python")
     entry = yaml.safe_load(next(text for kind, text in BLOCKS if kind == "yaml"))
     name = next(iter(entry))
-    (project / "scripts" / f"{name}.py").write_text(recipe)
+    script = project / "scripts" / f"{name}.py"
+    script.write_text(recipe)
+    entry[name]["replicates"] = 1
     edit_config(project, lambda values: values["experiments"].update(entry))
+
+    made = run(["snakemake", "--cores", "1", name.split("_")[0]], project)
+    assert made.returncode == 0, told(made)
+    for cache in ("cold", "warm"):
+        record = json.loads(
+            (project / f"results/current/{name}/default/{cache}/1/provenance.json").read_text()
+        )
+        assert record["cache"]["verdict"] == f"{cache}-proven", record["cache"]["reasons"]
+        assert record["code"]["modules"][f"{name}.py"]
+    table = (project / f"figures/current/{name}.md").read_text()
+    assert re.search(r"^\| scale +\|", table, re.MULTILINE)
+    assert json.loads((project / f"figures/current/{name}.lineage.json").read_text())
+
+    check = ["env", "PYTHONPATH=scripts", "python", "-m", "complab.cli", "check", "--run", "current"]
+    checked = run(check, project)
+    assert checked.returncode == 0, told(checked)
+    evidence = project / f"results/current/{name}/default/cold/1/evidence.csv"
+    evidence.write_text(evidence.read_text().replace("first_call,", "first_call,1"))
+    altered = run(check, project)
+    assert altered.returncode != 0
+    assert f"{name}/default/cold/1/evidence.csv" in told(altered)
+
+    script.write_text(recipe.replace("torch.sin(x) * 2", "torch.sin(x) * 3"))
     plan = run(["snakemake", "-n", "--cores", "1", name.split("_")[0]], project)
     assert plan.returncode == 0, told(plan)
-    assert re.search(rf"^{name} +6$", told(plan), re.MULTILINE)
-    words = ("--policy", "default", "--out", str(tmp_path / "cell"))
-    cell = run([sys.executable, f"scripts/{name}.py", *words], project)
-    assert cell.returncode == 0, told(cell)
-    assert "cache cold-proven" in cell.stdout
-    assert (tmp_path / "cell" / "provenance.json").is_file()
+    assert re.search(rf"^{name} +2$", told(plan), re.MULTILINE)
+    assert f"{name}.py" in told(plan)

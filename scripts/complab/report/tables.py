@@ -195,7 +195,8 @@ def caption(gathered: Gathered, table: Table) -> str:
     """What the table shows and what it was measured on, in one line."""
     caption = f" {table.spec['caption']}." if table.spec["caption"] else ""
     machine = f"Run {gathered.run}; torch {gathered.torch}; {gathered.device}; {counts(gathered)}."
-    return f"{gathered.title}.{caption} {machine}"
+    stop = "" if gathered.title.endswith("?") else "."
+    return f"{gathered.title}{stop}{caption} {machine}"
 
 
 def counts(gathered: Gathered) -> str:
