@@ -2,11 +2,13 @@
 
 A ledger is filled from the rows of one cell and nothing else, so anyone can fill it again. Levels are
 judged in order, RUNS, CORRECT, CAPTURED, STABLE, WORTH IT; after the first that does not pass, the
-rest are not judged.
+rest are not judged. Beside a failure stands its mechanism, one word for the cause, where rows decide it.
 """
 
+import re
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 from complab import guards
 from complab.errors import counted
@@ -15,7 +17,45 @@ from complab.evidence import Row
 LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
 PASS, FAIL, NO_EVIDENCE, NOT_JUDGED = "pass", "fail", "no evidence", "not judged"
 FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_frames")
-NOT_MEASURED = "not measured"
+NOT_MEASURED, NOT_REPORTED = "not measured", "not reported"
+# Nothing is compiled under it, so there is no region to judge.
+EAGER = "eager"
+# A compiled output this many times as far from float64 as eager's is still rounding, not another result.
+ROUNDING = 2
+# Where a program is sent through one layer after another: the layer each backend adds.
+LAYERS = {
+    "dynamo": "backend_eager_agrees",
+    "aot_autograd": "backend_aot_eager_agrees",
+    "inductor": "backend_inductor_agrees",
+}
+# Why a graph broke, from Dynamo's words for it; the first that matches is the mechanism.
+_BREAKS = (
+    ("tensor-to-python", r"Tensor\.(item|tolist|numpy)\b|_local_scalar_dense|[Dd]ata.dependent operator"),
+    ("data-dependent-branch", r"[Dd]ata-dependent (branching|jump|assertion)|Dynamic control flow"),
+    ("data-dependent-shape", r"[Dd]ynamic shape operator|[Dd]ynamic slicing|nonzero"),
+    ("nested-autograd", r"autograd\.grad\b|Tensor\.backward|\.backward\(\)"),
+    (
+        "unsupported-construct",
+        r"context manager|bytecode|[Gg]enerator|comprehension|sparse Tensor",
+    ),
+    ("unsupported-call", r"\bcall(ing|ed)?\b|\bCall\b|[Ss]kip function|builtin|[Ll]ogg(er|ing)|as skipped"),
+)
+# How a compiled call failed, from the name of its error.
+_ERRORS = (
+    ("constraint-violated", r"ConstraintViolationError"),
+    ("limit-raised", r"FailOnRecompileLimitHit|RecompileLimitExceeded"),
+    ("inductor-error", r"InductorError|LoweringException|CppCompileError"),
+    ("dynamo-error", r"InternalTorchDynamoError|TorchRuntimeError"),
+    ("capture-refused", r"Unsupported\b"),
+)
+
+
+class Judgement(NamedTuple):
+    """What one level says, the sentence that decided it, and the cause of a failure if the rows tell it."""
+
+    verdict: str
+    evidence: str
+    mechanism: str = ""
 
 
 class Facts:
@@ -47,16 +87,16 @@ class Facts:
 
 
 def fill(rows: list[Row], tolerance: dict, limit: int) -> dict:
-    """The ledgers of a cell: ``{"regions": {case: ledger}}`` for each case that was compiled or probed."""
-    cases = dict.fromkeys(row.case for row in rows if row.case not in ("", "process"))
-    regions = {}
-    for case in cases:
-        facts = Facts([row for row in rows if row.case == case])
-        first = next(row for row in rows if row.case == case)
-        probed = any(facts.rows(metric) for metric in ("graphs_captured", "explain_graphs"))
-        if probed and first.cache != "none":
-            regions[case] = _ledger(case, first, facts, tolerance, limit)
-    return {"regions": regions}
+    """The ledgers of a cell: ``{"regions": {case: ledger}}`` for each case of a policy that compiles."""
+    by_case: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.case not in ("", "process") and row.policy != EAGER:
+            by_case.setdefault(row.case, []).append(row)
+    return {
+        "regions": {
+            case: _ledger(case, told[0], Facts(told), tolerance, limit) for case, told in by_case.items()
+        }
+    }
 
 
 def _ledger(case: str, first: Row, facts: Facts, tolerance: dict, limit: int) -> dict:
@@ -65,13 +105,14 @@ def _ledger(case: str, first: Row, facts: Facts, tolerance: dict, limit: int) ->
     failing = stopped["level"] if stopped and stopped["verdict"] == FAIL else None
     return {
         "region": f"{case} under policy {first.policy}",
-        "capture": _capture(facts),
+        "capture": _capture(facts, first.cache),
         "assumptions": _assumptions(facts),
         "stability": _stability(facts, limit),
         "cost": _cost(facts, first.cache),
         "correctness": _correctness(facts, tolerance),
         "levels": levels,
         "first_failing_level": failing,
+        "mechanism": stopped["mechanism"] if stopped else "",
         "sentence": _sentence(stopped),
     }
 
@@ -87,7 +128,7 @@ def _sentence(stopped: dict | None) -> str:
 
 
 def judge(facts: Facts, tolerance: dict, limit: int) -> list[dict]:
-    """Each level's verdict with the sentence of evidence that decided it."""
+    """Each level's verdict with the sentence of evidence that decided it, and its mechanism if it fails."""
     judges = (
         _judge_runs,
         lambda told: _judge_correct(told, tolerance),
@@ -97,54 +138,160 @@ def judge(facts: Facts, tolerance: dict, limit: int) -> list[dict]:
     )
     levels, open_ = [], True
     for level, judge_level in zip(LEVELS, judges, strict=True):
-        verdict, sentence = judge_level(facts) if open_ else (NOT_JUDGED, "an earlier level did not pass")
-        levels.append({"level": level, "verdict": verdict, "evidence": sentence})
-        open_ = open_ and verdict == PASS
+        told = judge_level(facts) if open_ else Judgement(NOT_JUDGED, "an earlier level did not pass")
+        levels.append({"level": level} | told._asdict())
+        open_ = open_ and told.verdict == PASS
     return levels
 
 
-def _judge_runs(facts: Facts) -> tuple[str, str]:
-    calls = len(facts.values("within_tolerance"))
+def _word(words: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((word for word, pattern in words if re.search(pattern, text)), "")
+
+
+def _judge_runs(facts: Facts) -> Judgement:
+    if failed := _failing(facts, "eager_runs"):
+        return Judgement(FAIL, f"eager bug, not a compiler bug: {_root_cause(facts, failed)}", "eager-error")
+    if failed := _failing(facts, "compiled_runs"):
+        layer = facts.detail("faulty_layer")
+        word = _layer_word(layer, "{}-error") or _word(_ERRORS, failed.detail.split(": ")[0])
+        return Judgement(FAIL, f"the compiled form raises where eager runs: {failed.detail}", word)
+    layer, fault = _faulty_layer(facts)
+    if fault and _is_error(fault.detail):
+        return Judgement(
+            FAIL, f"first fails at the layer {layer}: {fault.detail}", _layer_word(layer, "{}-error")
+        )
+    calls = _compiled_calls(facts)
     if calls == 0:
-        return NO_EVIDENCE, "no compiled call was made; only capture was probed"
-    return PASS, f"{counted(calls, 'compiled call')}, none raised"
+        if facts.rows("explain_graphs") or facts.rows("fullgraph_accepts"):
+            return Judgement(NO_EVIDENCE, "no compiled call was made; only capture was probed")
+        return Judgement(NO_EVIDENCE, "no compiled call was recorded")
+    return Judgement(PASS, f"{counted(calls, 'compiled call')}, none raised")
 
 
-def _judge_correct(facts: Facts, tolerance: dict) -> tuple[str, str]:
+def _failing(facts: Facts, metric: str) -> Row | None:
+    return next((row for row in facts.rows(metric) if not row.value), None)
+
+
+def _root_cause(facts: Facts, failed: Row) -> str:
+    if facts.value("same_cause") == 1:
+        return facts.detail("same_cause") or failed.detail
+    other = _failing(facts, "compiled_runs")
+    return failed.detail + (f"; the compiled form fails with another cause: {other.detail}" if other else "")
+
+
+def _faulty_layer(facts: Facts) -> tuple[str, Row | None]:
+    """The first layer at which the program fails or differs, with the row that says how."""
+    found = ((layer, _failing(facts, metric)) for layer, metric in LAYERS.items())
+    return next(((layer, row) for layer, row in found if row), ("", None))
+
+
+def _layer_word(layer: str, pattern: str) -> str:
+    return pattern.format(layer.replace("_", "-")) if layer in LAYERS else ""
+
+
+def _is_error(detail: str) -> bool:
+    """Whether the text is "ErrorClass: message" and not a difference."""
+    return re.match(r"(\w+\.)*[A-Z]\w+: ", detail) is not None
+
+
+def _compiled_calls(facts: Facts) -> int:
+    """Calls of the compiled form that are on record, by whichever fact was recorded of each."""
+    agreed = sum(len(facts.rows(metric)) for metric in LAYERS.values())
+    once = max(len(facts.rows(metric)) for metric in ("within_tolerance", "compiled_time", "first_call"))
+    return max(once, agreed, sum(facts.total(fate) for fate in FATES), facts.total("compiled_runs"))
+
+
+def _judge_correct(facts: Facts, tolerance: dict) -> Judgement:
     bounds = f"rtol {tolerance['rtol']:g}, atol {tolerance['atol']:g}"
     for row in facts.rows("within_tolerance"):
         if not row.value:
-            return FAIL, f"call {row.call} differs from eager beyond {bounds}"
+            return _judge_difference(facts, f"call {row.call} differs from eager beyond {bounds}")
+    layer, fault = _faulty_layer(facts)
+    if fault:
+        text = f"first differs at the layer {layer}: {fault.detail}"
+        return Judgement(FAIL, text, _layer_word(layer, "wrong-{}"))
+    compared = facts.values("within_tolerance")
+    if not compared:
+        if any(facts.rows(metric) for metric in LAYERS.values()):
+            return Judgement(PASS, "every layer agrees with eager")
+        return Judgement(NO_EVIDENCE, "no compiled output was compared with eager")
     largest = max(facts.values("max_abs_diff"), default=None)
     told = (
         "no finite difference from eager"
         if largest is None
         else f"largest difference from eager {largest:.3g}"
     )
-    return PASS, f"{told}, within {bounds}"
+    return Judgement(PASS, f"{told}, within {bounds}{_against_float64(facts)}")
 
 
-def _judge_captured(facts: Facts) -> tuple[str, str]:
+def _judge_difference(facts: Facts, told: str) -> Judgement:
+    """A difference beyond the tolerance, judged further by a float64 run and by eager against itself."""
+    difference, repeat = max(facts.values("max_abs_diff"), default=None), facts.value("eager_repeat_diff")
+    if repeat and difference is not None and difference <= repeat:
+        return Judgement(NO_EVIDENCE, f"{told}, but eager differs from itself by {repeat:.3g}")
+    eager, compiled = facts.value("eager_error"), facts.value("compiled_error")
+    if eager is not None and compiled is not None and compiled <= ROUNDING * eager:
+        told += f": the tolerance is tighter than the dtype{_against_float64(facts)}"
+        return Judgement(FAIL, told, "low-precision")
+    layer = facts.detail("faulty_layer") or _faulty_layer(facts)[0]
+    return Judgement(FAIL, told + _against_float64(facts), _layer_word(layer, "wrong-{}"))
+
+
+def _against_float64(facts: Facts) -> str:
+    eager, compiled = facts.value("eager_error"), facts.value("compiled_error")
+    if eager is None or compiled is None:
+        return ""
+    repeat = facts.value("eager_repeat_diff")
+    control = "" if repeat is None else f"; eager differs from itself by {repeat:.3g}"
+    return f" (from float64: eager {eager:.3g}, compiled {compiled:.3g}{control})"
+
+
+def _judge_captured(facts: Facts) -> Judgement:
     told = {
         "log breaks": facts.value("log_breaks"),
         "explain breaks": facts.value("explain_breaks"),
         "fullgraph": facts.value("fullgraph_accepts"),
+        "frames skipped": facts.value("frames_skipped"),
     }
     if told["log breaks"] is None:
-        return NO_EVIDENCE, "no captured log of the compiled calls"
+        return Judgement(NO_EVIDENCE, "no captured log of the compiled calls")
     seen = ", ".join(f"{name} {int(value)}" for name, value in told.items() if value is not None)
-    variants = facts.total("new_variants") or 1
-    graphs = facts.value("graphs_captured")
     if told["log breaks"] or told["explain breaks"]:
         where = facts.detail("log_breaks") or facts.detail("explain_breaks")
-        return FAIL, f"{where} ({seen})"
+        return Judgement(FAIL, f"{where} ({seen})", _break_word(where))
+    if told["frames skipped"]:
+        why = facts.detail("frames_skipped")
+        skipped = f"Dynamo skipped {counted(told['frames skipped'], 'frame')}"
+        return Judgement(FAIL, f"{skipped}{f': {why}' if why else ''} ({seen})", _break_word(why))
     if told["fullgraph"] == 0:
-        return FAIL, f"fullgraph rejects the call: {facts.detail('fullgraph_accepts')} ({seen})"
+        why = facts.detail("fullgraph_accepts")
+        return Judgement(FAIL, f"fullgraph rejects the call: {why} ({seen})", _break_word(why))
+    return _judge_graphs(facts, seen)
+
+
+def _break_word(text: str) -> str:
+    """The mechanism of the first break of "place: source | reason; place: ..."."""
+    first = text.split("; ")[0]
+    # The source line is the program's own text and no reason of Dynamo's.
+    return _word(_BREAKS, first.rpartition(" | ")[2])
+
+
+def _judge_graphs(facts: Facts, seen: str) -> Judgement:
+    """Whether each variant is one graph: a break that no instrument names still leaves more of them.
+
+    Without a stream one input is one variant, and each recompile adds one. A training step counts once:
+    the graph of its backward pass is AOTAutograd's, not Dynamo's.
+    """
+    graphs, frames = facts.value("graphs_captured"), facts.value("frames_tried")
     if graphs is None:
-        return NO_EVIDENCE, f"the captured graphs were not counted ({seen})"
-    if graphs != variants:
-        return FAIL, f"{counted(graphs, 'graph')} for {counted(variants, 'variant')} ({seen})"
-    return PASS, f"one graph per variant, no break ({seen})"
+        return Judgement(NO_EVIDENCE, f"the captured graphs were not counted ({seen})")
+    if not graphs and frames == 0:
+        return Judgement(NO_EVIDENCE, f"Dynamo tried no frame, so nothing was compiled ({seen})")
+    served = any(facts.rows(fate) for fate in FATES)
+    variants = (facts.total("new_variants") if served else 1 + facts.total("log_recompiles")) or 1
+    if graphs == variants:
+        return Judgement(PASS, f"one graph per variant, no break ({seen})")
+    return Judgement(FAIL, f"{counted(graphs, 'graph')} for {counted(variants, 'variant')} ({seen})")
 
 
 def _failed_assumptions(facts: Facts) -> list[tuple[int | None, guards.Assumption]]:
@@ -162,50 +309,71 @@ def _without_values(assumption: guards.Assumption) -> str:
     return replace(assumption, expected=None, actual=None).describe()
 
 
-def _judge_stable(facts: Facts, limit: int) -> tuple[str, str]:
+def _judge_stable(facts: Facts, limit: int) -> Judgement:
     failed = _failed_assumptions(facts)
-    counts = Counter(_without_values(assumption) for _, assumption in failed)
+    counts = Counter((assumption.kind, _without_values(assumption)) for _, assumption in failed)
+    (kind, worst), times = next(iter(counts.most_common(1)), (("", "the guard was not logged"), 0))
+    word = "" if kind == "other" else kind
     variants, refused = facts.total("new_variants"), facts.rows("refused_attempts")
     if refused:
-        worst = counts.most_common(1)[0][0] if counts else "the guard was not logged"
-        return FAIL, (
+        told = (
             f"{worst}; {counted(variants, 'variant')} fill the limit of {limit}, "
             f"request {refused[0].call} was refused, "
             f"{counted(facts.total('eager_calls'), 'later call')} ran eager"
         )
+        return Judgement(FAIL, told, word)
     if eager := facts.total("eager_calls"):
-        return FAIL, f"{counted(eager, 'call')} ran eager after the limit"
+        return Judgement(FAIL, f"{counted(eager, 'call')} ran eager after the limit", word)
     # Warm-up is an assumption that fails once and is then generalised; one that fails again recurs.
-    recurring = [(text, count) for text, count in counts.most_common() if count > 1]
-    if recurring:
-        return FAIL, f"{recurring[0][0]} failed {recurring[0][1]} times; {counted(variants, 'variant')}"
+    if times > 1:
+        return Judgement(FAIL, f"{worst} failed {times} times; {counted(variants, 'variant')}", word)
     if variants - 1 > len(failed):
-        return NO_EVIDENCE, f"{counted(variants, 'variant')}, but {counted(len(failed), 'logged recompile')}"
+        lacking = f"{counted(variants, 'variant')}, but {counted(len(failed), 'logged recompile')}"
+        return Judgement(NO_EVIDENCE, lacking)
     if not any(facts.rows(fate) for fate in FATES):
         if facts.total("log_recompiles"):
-            return FAIL, f"{counted(facts.total('log_recompiles'), 'recompile')} under one input"
-        return PASS, "no recompile under one input"
-    once = f", once each: {'; '.join(counts)}" if counts else ""
+            told = f"{counted(facts.total('log_recompiles'), 'recompile')} under one input"
+            return Judgement(FAIL, told + (f": {worst}" if failed else ""), word)
+        return Judgement(PASS, "no recompile under one input")
+    once = f", once each: {'; '.join(text for _, text in counts)}" if counts else ""
     kept = counted(variants, "variant")
-    return PASS, f"{counted(len(failed), 'recompile')}{once}; every later call reuses one of {kept}"
+    return Judgement(
+        PASS, f"{counted(len(failed), 'recompile')}{once}; every later call reuses one of {kept}"
+    )
 
 
-def _judge_worth_it(facts: Facts) -> tuple[str, str]:
+def _judge_worth_it(facts: Facts) -> Judgement:
     eager, compiled = facts.values("steady_eager"), facts.values("steady_compiled")
     if not eager or not compiled:
-        return NO_EVIDENCE, "no steady state was measured"
+        return Judgement(NO_EVIDENCE, "no steady state was measured")
     ratio = _median(compiled) / _median(eager)
-    return NO_EVIDENCE, f"one process cannot resolve it (steady state {ratio:.2f} times eager here)"
+    return Judgement(
+        NO_EVIDENCE, f"one process cannot resolve it (steady state {ratio:.2f} times eager here)"
+    )
 
 
-def _capture(facts: Facts) -> dict:
-    told = {name: facts.value(name) for name in ("frames_tried", "frames_compiled", "graphs_captured")}
-    told["graph_breaks_log"] = facts.value("log_breaks")
-    told["graph_breaks_explain"] = facts.value("explain_breaks")
-    told["graphs_explain"] = facts.value("explain_graphs")
-    told["fullgraph_accepts"] = facts.value("fullgraph_accepts")
-    capture = {name: NOT_MEASURED if value is None else int(value) for name, value in told.items()}
+def _not_measured(why: str) -> str:
+    return f"{NOT_MEASURED}: {why}"
+
+
+def _capture(facts: Facts, cache: str) -> dict:
+    watched = bool(facts.rows("frames_tried"))
+    unwatched = _not_measured("no compiled call was watched")
+    unprobed = _not_measured("a warm cell is not probed" if cache == "warm" else "this was not asked")
+    asked = {
+        "frames_tried": ("frames_tried", unwatched),
+        "frames_compiled": ("frames_compiled", unwatched),
+        "frames_skipped": ("frames_skipped", NOT_REPORTED if watched else unwatched),
+        "graphs_captured": ("graphs_captured", unwatched),
+        "graph_breaks_log": ("log_breaks", unwatched),
+        "graph_breaks_explain": ("explain_breaks", unprobed),
+        "graphs_explain": ("explain_graphs", unprobed),
+        "fullgraph_accepts": ("fullgraph_accepts", unprobed),
+    }
+    values = {name: (facts.value(metric), lacking) for name, (metric, lacking) in asked.items()}
+    capture = {name: lacking if value is None else int(value) for name, (value, lacking) in values.items()}
     capture["where"] = facts.detail("log_breaks") or facts.detail("explain_breaks")
+    capture["why_skipped"] = facts.detail("frames_skipped")
     return capture
 
 
@@ -213,47 +381,62 @@ def _assumptions(facts: Facts) -> dict:
     counts = Counter((item.kind, _without_values(item)) for _, item in _failed_assumptions(facts))
     return {
         "failed": [{"kind": kind, "guard": text, "times": times} for (kind, text), times in counts.items()],
-        "held": f"{NOT_MEASURED}: only guards that fail are logged",
+        "held": _not_measured("only guards that fail are logged"),
     }
 
 
 def _stability(facts: Facts, limit: int) -> dict:
     lengths = facts.values("sequence_length")
-    stability = (
-        {fate: facts.total(fate) for fate in FATES} if lengths else {fate: NOT_MEASURED for fate in FATES}
-    )
-    return stability | {
-        "calls": len(facts.values("within_tolerance")),
-        "distinct_inputs": len(set(lengths)) if lengths else NOT_MEASURED,
-        "recompiles_logged": facts.total("log_recompiles"),
+    served = any(facts.rows(fate) for fate in FATES)
+    no_stream = _not_measured("no stream was served, only one input")
+    unwatched = _not_measured("no compiled call was watched")
+    return {fate: facts.total(fate) if served else no_stream for fate in FATES} | {
+        "calls": _compiled_calls(facts),
+        "distinct_inputs": len(set(lengths)) if lengths else no_stream,
+        "recompiles_logged": facts.total("log_recompiles") if facts.rows("log_recompiles") else unwatched,
         "limit": limit,
-        "limit_reached": bool(facts.total("limit_hits")),
+        "limit_reached": bool(facts.total("limit_hits")) if facts.rows("limit_hits") else unwatched,
     }
 
 
 def _cost(facts: Facts, cache: str) -> dict:
     first = facts.values("compiled_time") or facts.values("first_call")
-    other = f"{NOT_MEASURED}: this cell's cache is {cache}"
+    told = first[0] if first else _not_measured("no compiled call was timed")
+    other = _not_measured(f"this cell's cache is {cache}")
     steady, eager = facts.values("steady_compiled"), facts.values("steady_eager")
+    untimed = _not_measured("no steady state was timed")
     return {
-        "cold_first_call_s": other if cache != "cold" else first[0] if first else NOT_MEASURED,
-        "warm_first_call_s": other if cache != "warm" else first[0] if first else NOT_MEASURED,
-        "steady_s": _median(steady) if steady else NOT_MEASURED,
-        "steady_eager_s": _median(eager) if steady and eager else NOT_MEASURED,
-        **{
-            f"{metric}_bytes": facts.value(metric) if facts.rows(metric) else NOT_MEASURED
-            for metric in ("peak_memory", "peak_memory_growth")
-        },
+        # Where no cache is kept, nothing of an earlier process is there to be used either.
+        "cold_first_call_s": other if cache == "warm" else told,
+        "warm_first_call_s": told if cache == "warm" else other,
+        "steady_s": _median(steady) if steady else untimed,
+        "steady_eager_s": _median(eager) if steady and eager else untimed,
+        **_memory(facts),
+    }
+
+
+def _memory(facts: Facts) -> dict:
+    """A device tells one of two: its allocator's peak, or how much the process grew."""
+    metrics = ("peak_memory", "peak_memory_growth")
+    why = "this device tells the other" if any(map(facts.rows, metrics)) else "no memory was watched"
+    return {
+        f"{metric}_bytes": facts.value(metric) if facts.rows(metric) else _not_measured(why)
+        for metric in metrics
     }
 
 
 def _correctness(facts: Facts, tolerance: dict) -> dict:
     differences, bitwise = facts.values("max_abs_diff"), facts.values("bitwise_equal")
-    return {
-        "max_abs_diff": max(differences) if differences else NOT_MEASURED,
-        "bitwise": bool(min(bitwise)) if bitwise else NOT_MEASURED,
-        **{key: tolerance[key] for key in ("rtol", "atol", "reason")},
+    compared = bool(facts.rows("within_tolerance"))
+    why = "no finite difference was found" if compared else "no compiled output was compared"
+    no_float64 = _not_measured("no float64 run was made")
+    told = {
+        "max_abs_diff": max(differences) if differences else _not_measured(why),
+        "bitwise": bool(min(bitwise)) if bitwise else _not_measured(why),
     }
+    for metric in ("eager_error", "compiled_error", "eager_repeat_diff"):
+        told[metric] = facts.value(metric) if facts.rows(metric) else no_float64
+    return told | {key: tolerance[key] for key in ("rtol", "atol", "reason")}
 
 
 def _median(values: list[float]) -> float:
