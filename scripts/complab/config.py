@@ -225,6 +225,13 @@ def _check_sense(values: dict, where: str) -> None:
         twin = targets.setdefault(name.split("_")[0], name)
         if twin != name:
             raise UsageProblem(f"{where}: experiments.{name}: has the number of {twin}; give it another")
+    for name, told in values["ledgers"].items():
+        policies = values["experiments"].get(told["experiment"], {}).get("policies")
+        if policies is not None and told["policy"] not in policies:
+            raise UsageProblem(
+                f"{where}: ledgers.{name}.policy: {told['experiment']} has no policy '{told['policy']}'; "
+                f"choose from {', '.join(policies)}"
+            )
     if " " in values["scratch"]:
         raise UsageProblem(
             f"{where}: scratch: '{values['scratch']}' has a space, which C++ compilers called by Inductor "

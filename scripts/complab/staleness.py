@@ -175,6 +175,16 @@ class Plan:
             "exhibit": digest_of([declared, self.settings["noise"], style]),
         }
 
+    def ledgers_from(self) -> dict:
+        """What the ledgers and the noise of the run are drawn with beside the evidence of every cell."""
+        told = {key: self.settings[key] for key in ("ledgers", "noise")}
+        keys = ("title", "policies", "replicates")
+        declared = [
+            [name, *(entry[key] for key in keys)] for name, entry in self.settings["experiments"].items()
+        ]
+        code = digest_of(code_digests(SCRIPTS / "complab" / "report" / "ledgers.py"))
+        return {"code": code, "exhibit": digest_of([told, declared])}
+
     def attempt(self, cell: Cell) -> int:
         """Number of the attempt whose evidence would be in place when the cell is up to date.
 

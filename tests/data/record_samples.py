@@ -48,7 +48,12 @@ def measured(process: int) -> list[list]:
     # In the order recorded; a metric that is told once has no round.
     keys = dict.fromkeys((row.case, "" if row.call is None else row.call) for row in rows if _timed(row))
     return [
-        [process, case, call, *(values.get((case, metric, None if call == "" else call), "") for metric in METRICS)]
+        [
+            process,
+            case,
+            call,
+            *(values.get((case, metric, None if call == "" else call), "") for metric in METRICS),
+        ]
         for case, call in keys
     ]
 

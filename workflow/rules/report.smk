@@ -1,7 +1,8 @@
 """Draw the exhibits and account for the cells.
 
 REQUIRED INPUTS: the provenance record of every cell of an experiment, failed ones included.
-OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json;
+OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json,
+figures/{run}/ledgers.*, ledger_*.txt and noise.* about all experiments together;
 results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
@@ -65,10 +66,32 @@ for name in experiments:
             [f"{FIGURES}/{file}" for file in names.outputs(plan.settings, name)],
 
 
+rule ledgers:
+    """Draw every ledger of the run side by side, and what its noise could hide."""
+    input:
+        [record for name in experiments for record in records(name)],
+    output:
+        [f"{FIGURES}/{file}" for file in names.ledger_outputs(plan.settings)],
+    log:
+        f"{RUN}/ledgers.log",
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
+    params:
+        about=plan.ledgers_from(),
+    shell:
+        r"""
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
+            ledgers 2>&1 | tee {log:q}
+        """
+
+
 rule manifest:
     """Hash every exhibit file of the run."""
     input:
-        [f"{FIGURES}/{file}" for name in experiments for file in names.outputs(plan.settings, name)],
+        [f"{FIGURES}/{file}" for file in names.every_output(plan.settings)],
     output:
         f"{FIGURES}/manifest.json",
     log:

@@ -35,10 +35,10 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
     cells = {name: table.cells for name, table in built.items()}
     files[f"{experiment}.lineage.json"] = lineage.document(gathered, cells, marks)
     assert sorted(files) == sorted(wanted), (sorted(files), sorted(wanted))
-    return _place(files, Path(exhibits) / settings.run)
+    return place(files, Path(exhibits) / settings.run)
 
 
-def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
+def place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     """Write all files beside their place first and move them in only when all are written."""
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob(".drawing.*"):
@@ -60,7 +60,7 @@ def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
 def write_manifest(settings: Settings, folder: Path) -> Path:
     """Hash every exhibit file of the run in ``folder`` into its manifest, so that a later change shows."""
     folder = Path(folder)
-    wanted = [name for experiment in settings["experiments"] for name in names.outputs(settings, experiment)]
+    wanted = names.every_output(settings)
     files = {name: evidence.file_entry(folder / name) for name in sorted(wanted)}
     manifest = folder / names.MANIFEST
     evidence.write_atomically(manifest, evidence.json_text({"files": files}))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from complab.errors import Unverified, UsageProblem
 from complab.report import statistics
 from complab.report.gather import Fact
-from complab.report.number import FACTORS, NOT_MEASURED, Ask, Number, absent, rounded
+from complab.report.number import FACTORS, NOT_MEASURED, NOT_REPORTED, Ask, Number, absent, rounded
 
 # What can happen to a call, in the order in which legends name it. Exactly one is recorded per classified
 # call, so that the absence of one is told by the presence of another.
@@ -23,7 +23,10 @@ BREAK_EVEN = "break even"
 NEVER, NEVER_SLOWER = "never: no saving is resolved", "never: compiled is slower"
 RELATIVE = ("relative ratio", "relative verdict", "relative smallest effect")
 # Those that judge a steady-state ratio, for which its A/A controls are read as well.
-JUDGING = ("verdict", "smallest effect", "relative verdict", "relative smallest effect", BREAK_EVEN)
+WORTH = ("worth it", "worth it sentence", "worth it mechanism", "worth it verdict")
+JUDGING = ("verdict", "smallest effect", "relative verdict", "relative smallest effect", BREAK_EVEN, *WORTH)
+PASS, FAIL, NO_EVIDENCE = "pass", "fail", "no evidence"
+NO_SAVING, UNDECIDED = "no-saving", "not decided"
 
 
 class Process:
@@ -64,12 +67,12 @@ def evaluate(ask: Ask, facts: Iterable[Fact], noise: dict, ledgers: dict[str, di
     groups: dict[str, list[Fact]] = {}
     for fact in used:
         groups.setdefault(fact.file, []).append(fact)
+    if used and ask.formula in _LEDGER_FORMULAS:
+        return _LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
     processes = [Process(group) for group in groups.values()]
     lacking = [file for file, group in groups.items() if not _complete(ask, Process(group))]
     if not used or lacking:
         return absent(ask, NOT_MEASURED, tuple(f"not in {file}" for file in lacking))
-    if ask.formula in _LEDGER_FORMULAS:
-        return _LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
     _check_unit(ask, used)
     return _FORMULAS[ask.formula](ask, processes, noise)
 
@@ -301,6 +304,64 @@ def _paired(ask: Ask, processes: Sequence[Process]) -> tuple[list[Process], list
     return [ours[replicate] for replicate in both], [others[replicate] for replicate in both]
 
 
+def _worth(ask: Ask, processes: Sequence[Process], noise: dict) -> tuple[str, str]:
+    """Whether the steady state saves anything, over processes, and the sentence that says so."""
+    ratio = _interval(ask, processes, noise)
+    word = _word(ratio, _controls(ask, processes, noise), noise)
+    ends = "" if ratio.low is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+    told = f"steady state {ratio.estimate:.2f}{ends} times eager"
+    if ratio.processes < noise["minimum_processes"]:
+        needed = noise["minimum_processes"]
+        return NO_EVIDENCE, f"{told}, but of {ratio.processes} where {needed} processes are needed"
+    if word == statistics.NOT_MEASURABLE:
+        return NO_EVIDENCE, f"{told}, but eager differs from itself here"
+    if word == statistics.FASTER:
+        return PASS, f"{told}: faster"
+    return FAIL, f"{told}: {word}, so no saving"
+
+
+def _worth_it(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The last level, which takes several processes: passes only where the steady state is faster."""
+    verdict, _ = _worth(ask, processes, noise)
+    return Number(ask, verdict, verdict, facts=_facts(processes))
+
+
+def _worth_it_sentence(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The evidence of the last level."""
+    _, sentence = _worth(ask, processes, noise)
+    return Number(ask, sentence, sentence, facts=_facts(processes))
+
+
+def _worth_it_mechanism(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The cause if the last level fails."""
+    verdict, _ = _worth(ask, processes, noise)
+    text = NO_SAVING if verdict == FAIL else "none"
+    return Number(ask, text, text, facts=_facts(processes))
+
+
+def _worth_it_verdict(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """The verdict on a region whose other levels pass."""
+    verdict, _ = _worth(ask, processes, noise)
+    text = {PASS: "every level passes", FAIL: f"{LAST_LEVEL} fails"}.get(
+        verdict, f"{LAST_LEVEL} has no evidence"
+    )
+    return Number(ask, text, text, facts=_facts(processes))
+
+
+def _control_difference(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
+    """Whether the A/A control finds a difference where there is none."""
+    control = _interval(ask, processes, noise)
+    if control.processes < noise["minimum_processes"]:
+        return Number(ask, statistics.NOT_MEASURABLE, statistics.NOT_MEASURABLE, facts=_facts(processes))
+    threshold = noise["practical_threshold"]
+    if control.low <= 1 <= control.high:
+        word = "no"
+    else:
+        beyond = control.low > 1 + threshold or control.high < 1 / (1 + threshold)
+        word = "yes" if beyond else f"within {threshold * 100:g} %"
+    return Number(ask, word, word, facts=_facts(processes))
+
+
 def _relative_samples(ask: Ask, ours: list[Process], others: list[Process]) -> tuple[float, ...]:
     ratios = ([_round_ratio(process, ask.of[0], ask.to) for process in side] for side in (ours, others))
     return tuple(above / below for above, below in zip(*ratios, strict=True))
@@ -474,6 +535,87 @@ def _level_evidence(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Nu
     return _with_ledgers(_agreed(ask, told, tuple(facts)), ledgers)
 
 
+def _deciding(ledgers: dict[str, dict]) -> dict:
+    """The ledger that stops at the earliest level, a failure before a lack of evidence: it speaks for all.
+
+    Cells of one region do not look equally closely: only a cold one is probed.
+    """
+
+    def rank(ledger: dict) -> tuple[int, bool]:
+        stop = _stopped_at(ledger)
+        return (
+            (len(ledger["levels"]), False)
+            if stop is None
+            else (_place_of(stop, ledger), _level(stop) != stop["level"])
+        )
+
+    return min(ledgers.values(), key=rank)
+
+
+def _place_of(stop: dict, ledger: dict) -> int:
+    return [level["level"] for level in ledger["levels"]].index(stop["level"])
+
+
+def _decided(tell: Callable[[Ask, dict], str]) -> Callable[[Ask, list[Fact], dict[str, dict]], Number]:
+    """A formula that tells something of the ledger that decides, flagged where the others stop elsewhere."""
+
+    def decided(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
+        if not ledgers:
+            return absent(ask, NOT_MEASURED)
+        stops = {_first_stop(ledger) for ledger in ledgers.values()}
+        flags = ((DIFFER, ""),) if len(stops) > 1 else ()
+        text = tell(ask, _deciding(ledgers)).replace("$PROJECT/", "")
+        return _with_ledgers(Number(ask, text, text, facts=tuple(facts), flags=flags), ledgers)
+
+    return decided
+
+
+def _first_stop(ledger: dict) -> str:
+    stop = _stopped_at(ledger)
+    return "none" if stop is None else _level(stop)
+
+
+def _of_level(key: str) -> Callable[[Ask, dict], str]:
+    """What a ledger says of the level that is asked about."""
+
+    def tell(ask: Ask, ledger: dict) -> str:
+        return next(level[key] for level in ledger["levels"] if level["level"] == ask.of[0])
+
+    return tell
+
+
+def _stop_in_words(ask: Ask, ledger: dict) -> str:
+    """Which level fails or lacks evidence."""
+    stop = _stopped_at(ledger)
+    if stop is None:
+        return "every level passes"
+    return f"{stop['level']} {'fails' if stop['verdict'] == FAIL else 'has no evidence'}"
+
+
+def _mechanism_of(ask: Ask, ledger: dict) -> str:
+    stop = _stopped_at(ledger)
+    failed = stop is not None and stop["verdict"] == FAIL
+    return (ledger.get("mechanism") or UNDECIDED) if failed else "none"
+
+
+def _ledger_fact(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
+    """One entry of the ledger, named "section/entry"; a cell that did not measure it is passed over."""
+    section, _, entry = ask.of[0].partition("/")
+    told = [_in_words(ledger[section].get(entry, NOT_MEASURED)) for ledger in ledgers.values()]
+    measured = [text for text in told if not text.startswith((NOT_MEASURED, NOT_REPORTED))]
+    return _with_ledgers(_agreed(ask, measured or told, tuple(facts)), ledgers)
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return (
+            "; ".join(f"{item['kind']}: {item['guard']}, failed {item['times']}x" for item in value) or "none"
+        )
+    return f"{value:.4g}" if isinstance(value, float) else str(value) or "none"
+
+
 def _with_ledgers(number: Number, ledgers: dict[str, dict]) -> Number:
     if not ledgers:
         return absent(number.ask, NOT_MEASURED)
@@ -496,16 +638,39 @@ _FORMULAS = {
     "relative smallest effect": _relative_smallest_effect,
     BREAK_EVEN: _break_even,
     "smallest cost effect": _smallest_cost_effect,
+    "control difference": _control_difference,
+    "worth it": _worth_it,
+    "worth it sentence": _worth_it_sentence,
+    "worth it mechanism": _worth_it_mechanism,
+    "worth it verdict": _worth_it_verdict,
     "flag": _flag,
     "fate": _fate,
     "text": _text,
     "place": _part(0),
     "reason": _part(1),
 }
-_LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence": _level_evidence}
+_LEDGER_FORMULAS = {
+    "first failing level": _first_failing_level,
+    "level evidence": _level_evidence,
+    "level verdict": _decided(_of_level("verdict")),
+    "level sentence": _decided(_of_level("evidence")),
+    "ledger verdict": _decided(_stop_in_words),
+    "ledger sentence": _decided(lambda ask, ledger: ledger["sentence"]),
+    "mechanism": _decided(_mechanism_of),
+    "ledger fact": _ledger_fact,
+}
 
 # Those that compare or tell times, which cold and warm processes do not have in common.
-TIMES = ("total", "total ratio", "median", "ratio", "relative ratio", "smallest cost effect", *JUDGING)
+TIMES = (
+    "total",
+    "total ratio",
+    "median",
+    "ratio",
+    "relative ratio",
+    "smallest cost effect",
+    *JUDGING,
+    "control difference",
+)
 
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {

@@ -133,6 +133,14 @@ def gather(settings: Settings, experiment: str, results: Path) -> Gathered:
     return Gathered(settings.run, experiment, entry["title"], settings["noise"], records)
 
 
+def together(several: Iterable[Gathered], name: str, title: str) -> Gathered:
+    """The cells of several experiments as those of one exhibit; all must be from one environment."""
+    several = list(several)
+    records = tuple(record for gathered in several for record in gathered.records)
+    _refuse_mixed(records, "environments", lambda record: record.provenance["fingerprint"])
+    return Gathered(several[0].run, name, title, several[0].noise, records)
+
+
 def refuse_strange_pairs(records: Iterable[Record]) -> None:
     """Unverified if a warm cell did not start from the cold cell beside it, or a seal is not that cell's.
 

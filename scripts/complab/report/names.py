@@ -7,6 +7,7 @@ from complab.config import Settings
 
 MANIFEST = "manifest.json"
 MAIN_TABLE = "main"
+LEDGERS, NOISE = "ledgers", "noise"
 TABLE_FORMATS = ("csv", "md", "tex")
 FIGURE_FORMATS = ("pdf", "svg", "png")
 
@@ -24,3 +25,24 @@ def outputs(settings: Settings, experiment: str) -> list[str]:
     figures = [f"{experiment}.{end}" for end in FIGURE_FORMATS] if "figure" in exhibit else []
     drawn = tables + figures
     return [*drawn, f"{experiment}.lineage.json"] if drawn else []
+
+
+def ledger_texts(settings: Settings) -> dict[str, dict]:
+    """The regions whose ledger is also written out as a text, as far as their experiment is configured."""
+    return {
+        name: told
+        for name, told in settings["ledgers"].items()
+        if told["experiment"] in settings["experiments"]
+    }
+
+
+def ledger_outputs(settings: Settings) -> list[str]:
+    """Files about all experiments of the run: every ledger, those written out, and the noise."""
+    tables = [f"{stem}.{end}" for stem in (LEDGERS, NOISE) for end in (*TABLE_FORMATS, "lineage.json")]
+    return tables + [f"ledger_{name}.txt" for name in ledger_texts(settings)]
+
+
+def every_output(settings: Settings) -> list[str]:
+    """Every exhibit file of the run."""
+    drawn = [file for experiment in settings["experiments"] for file in outputs(settings, experiment)]
+    return drawn + ledger_outputs(settings)

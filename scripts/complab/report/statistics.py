@@ -103,6 +103,24 @@ def smallest_change(per_process: Sequence[float], confidence: float) -> float:
     return math.exp(quantile * deviation * math.sqrt(2 / processes)) - 1
 
 
+def compared(above: Sequence[float], below: Sequence[float], confidence: float) -> Interval:
+    """Ratio of the geometric means of two groups of processes, with Welch's t-interval.
+
+    For what cannot be measured twice in one process, as a cold first call.
+    """
+    groups = [[math.log(value) for value in group] for group in (above, below)]
+    difference = statistics.fmean(groups[0]) - statistics.fmean(groups[1])
+    errors = [statistics.variance(group) / len(group) for group in groups]
+    processes = min(map(len, groups))
+    if not sum(errors):
+        return Interval(*[math.exp(difference)] * 3, processes)
+    freedom = sum(errors) ** 2 / sum(
+        error**2 / (len(group) - 1) for error, group in zip(errors, groups, strict=True)
+    )
+    half = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(sum(errors))
+    return Interval(math.exp(difference), math.exp(difference - half), math.exp(difference + half), processes)
+
+
 def spread(per_process: Sequence[float]) -> float:
     """Largest over smallest process, less one. Outliers are told with this, never dropped."""
     return max(per_process) / min(per_process) - 1

@@ -194,9 +194,13 @@ def _marked(number: Number, text: str) -> str:
 def caption(gathered: Gathered, table: Table) -> str:
     """What the table shows and what it was measured on, in one line."""
     caption = f" {table.spec['caption']}." if table.spec["caption"] else ""
-    machine = f"Run {gathered.run}; torch {gathered.torch}; {gathered.device}; {counts(gathered)}."
     stop = "" if gathered.title.endswith("?") else "."
-    return f"{gathered.title}{stop}{caption} {machine}"
+    return f"{gathered.title}{stop}{caption} {machine(gathered)}"
+
+
+def machine(gathered: Gathered) -> str:
+    """What the evidence was measured on, and how much of it there is."""
+    return f"Run {gathered.run}; torch {gathered.torch}; {gathered.device}; {counts(gathered)}."
 
 
 def counts(gathered: Gathered) -> str:
