@@ -203,7 +203,7 @@ def test_a_region_that_was_only_probed_is_not_said_to_run():
     assert found["first_failing_level"] is None
     assert found["sentence"] == "RUNS has no evidence: no compiled call was made; only capture was probed"
     assert found["capture"]["graphs_explain"] == 1
-    assert found["capture"]["graphs_captured"] == ledger.NOT_MEASURED
+    assert found["capture"]["graphs_captured"] == "not measured: no compiled call was watched"
 
 
 def test_calls_without_a_captured_log_are_no_evidence_of_capture():
@@ -333,10 +333,221 @@ def test_a_warm_cell_tells_the_other_one():
 
 def test_a_first_call_that_was_not_made_is_not_blamed_on_the_cache():
     cost = region([row("explain_graphs", 1), row("explain_breaks", 0)])["cost"]
-    assert cost["cold_first_call_s"] == ledger.NOT_MEASURED
-    assert cost["steady_s"] == cost["peak_memory_bytes"] == ledger.NOT_MEASURED
+    assert cost["cold_first_call_s"] == "not measured: no compiled call was timed"
+    assert cost["steady_s"] == "not measured: no steady state was timed"
+    assert cost["peak_memory_bytes"] == "not measured: no memory was watched"
 
 
 def test_the_largest_difference_and_the_bounds_are_told():
     told = region(E1_DEFAULT)["correctness"]
-    assert told == {"max_abs_diff": 7e-7, "bitwise": False, **TOLERANCE}
+    lacking = "not measured: no float64 run was made"
+    errors = dict.fromkeys(("eager_error", "compiled_error", "eager_repeat_diff"), lacking)
+    assert told == {"max_abs_diff": 7e-7, "bitwise": False, **errors, **TOLERANCE}
+
+
+# The cells of the other experiments, as they record themselves.
+
+BUG = "RuntimeError: shape '[8, 64, 256]' is invalid for input of size 98304"
+EAGER_BUG = [
+    row("eager_runs", 0, detail=BUG),
+    row("compiled_runs", 0, detail=f"TorchRuntimeError: {BUG}"),
+    row("same_cause", 1, detail="invalid for input of size 98304"),
+    *captured(0),
+]
+
+
+def healthy(case="step", **cell):
+    """One compiled call that is right, captured whole, and timed."""
+    rows = [row("eager_runs", 1, case=case), row("compiled_runs", 1, case=case)]
+    rows += [row("within_tolerance", 1, 0, case=case), row("bitwise_equal", 0, 0, case=case)]
+    rows += [row("max_abs_diff", 1e-6, 0, case=case), row("first_call", 4.0, case=case)]
+    rows += [row("frames_skipped", 0, case=case), *captured(1, case=case), *steady(case=case)]
+    return [replace(item, **cell) for item in rows]
+
+
+def without(rows, *metrics):
+    return [item for item in rows if item.metric not in metrics]
+
+
+def changed(rows, metric, value, detail=""):
+    return [
+        replace(item, value=float(value), detail=detail) if item.metric == metric else item for item in rows
+    ]
+
+
+def test_a_program_that_fails_in_eager_is_no_compiler_bug():
+    found = region(EAGER_BUG)
+    assert (found["first_failing_level"], found["mechanism"]) == ("RUNS", "eager-error")
+    assert found["sentence"] == ("RUNS fails: eager bug, not a compiler bug: invalid for input of size 98304")
+
+
+def test_an_eager_failure_that_the_compiled_form_hides_is_still_one():
+    rows = changed(without(EAGER_BUG, "same_cause"), "compiled_runs", 1)
+    assert region(rows)["mechanism"] == "eager-error"
+
+
+def test_a_compiled_form_with_another_error_is_told_beside_eagers():
+    rows = changed(without(EAGER_BUG, "same_cause"), "compiled_runs", 0, "Unsupported: generator")
+    assert "the compiled form fails with another cause: Unsupported: generator" in region(rows)["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("error", "mechanism"),
+    [
+        ("ConstraintViolationError: marked as dynamic but specialized", "constraint-violated"),
+        ("Unsupported: Data-dependent branching", "capture-refused"),
+        ("InternalTorchDynamoError: list index out of range", "dynamo-error"),
+        ("InductorError: CppCompileError: C++ compile error", "inductor-error"),
+        ("FailOnRecompileLimitHit: recompile_limit reached", "limit-raised"),
+        ("RuntimeError: something else", ""),
+    ],
+)
+def test_a_compiled_form_that_raises_where_eager_runs_fails_in_the_compiler(error, mechanism):
+    rows = changed(without(healthy(), "within_tolerance"), "compiled_runs", 0, error)
+    found = region(rows)
+    assert (found["first_failing_level"], found["mechanism"]) == ("RUNS", mechanism)
+    assert error in found["sentence"]
+
+
+@pytest.mark.parametrize("metrics", [(), ("frames_skipped",), ("eager_runs", "compiled_runs")])
+def test_a_healthy_region_without_a_stream_passes_up_to_worth_it(metrics):
+    found = verdicts(without(healthy(), *metrics))
+    assert found == {**dict.fromkeys(LEVELS[:4], PASS), "WORTH IT": NO_EVIDENCE}
+    assert region(healthy())["mechanism"] == ""
+
+
+def test_a_region_without_a_cache_is_judged_and_tells_its_first_call():
+    found = region(healthy(policy="backend-eager", cache="none"))
+    assert found["levels"][2]["verdict"] == PASS
+    assert found["cost"]["cold_first_call_s"] == 4.0
+    assert found["cost"]["warm_first_call_s"] == "not measured: this cell's cache is none"
+
+
+def test_a_warm_cell_says_that_it_is_not_probed():
+    told = region(healthy(cache="warm"))["capture"]
+    assert told["fullgraph_accepts"] == "not measured: a warm cell is not probed"
+
+
+def test_a_skipped_frame_fails_captured_even_where_the_graphs_of_its_callees_add_up():
+    rows = changed(healthy(), "frames_skipped", 1, "graph break in a for loop")
+    found = region(rows)
+    assert found["first_failing_level"] == "CAPTURED"
+    assert "Dynamo skipped 1 frame: graph break in a for loop" in found["sentence"]
+
+
+def test_what_a_release_does_not_tell_is_not_reported_and_not_zero():
+    assert region(without(healthy(), "frames_skipped"))["capture"]["frames_skipped"] == "not reported"
+
+
+def test_a_recompile_without_a_stream_adds_a_graph_and_fails_stable_with_its_cause():
+    failed = row("recompiles", 1, 3, "0/0: GLOBAL_STATE changed: grad_mode", case="step")
+    rows = [*changed(changed(healthy(), "graphs_captured", 2), "log_recompiles", 1), failed]
+    found = region(rows)
+    assert (found["first_failing_level"], found["mechanism"]) == ("STABLE", "grad-mode")
+
+
+def test_where_dynamo_tried_nothing_nothing_was_captured_or_broken():
+    rows = changed(changed(healthy(), "graphs_captured", 0), "frames_tried", 0)
+    assert verdicts(rows)["CAPTURED"] == NO_EVIDENCE
+
+
+# The cause of a break, in the words of two releases.
+
+
+@pytest.mark.parametrize(
+    ("label", "mechanism"),
+    [
+        ("Unsupported Tensor.item() call with capture_scalar_outputs=False", "tensor-to-python"),
+        ("Unsupported: Tensor.item", "tensor-to-python"),
+        ("Data-dependent branching", "data-dependent-branch"),
+        ("Data-dependent jump", "data-dependent-branch"),
+        ("Unsupported: Dynamic control flow is not supported at the moment", "data-dependent-branch"),
+        ("Dynamic shape operator", "data-dependent-shape"),
+        ("Unsupported Tensor.backward() call", "nested-autograd"),
+        ("Skip calling `torch.compiler.disable()`d function", "unsupported-call"),
+        ("Unsupported: call torch._dynamo.disable() wrapped function <function report>", "unsupported-call"),
+        ("Failed to trace builtin operator", "unsupported-call"),
+        ("Unsupported: builtin: print [<class 'ConstantVariable'>] False", "unsupported-call"),
+        ("Call to `torch._dynamo.graph_break()`", "unsupported-call"),
+        ("Unsupported: 'skip function graph_break in file decorators.py'", "unsupported-call"),
+        ("Unsupported context manager", "unsupported-construct"),
+        ("a reason that no release gives", ""),
+    ],
+)
+def test_a_break_is_classified_by_dynamos_words(label, mechanism):
+    rows = changed(healthy(), "log_breaks", 1, f"$PROJECT/scripts/e.py:7: if x.item(): | {label}")
+    found = region(rows)
+    assert (found["first_failing_level"], found["mechanism"]) == ("CAPTURED", mechanism)
+
+
+def test_the_programs_own_text_does_not_decide_the_cause_of_its_break():
+    detail = "e.py:7: x = backward(call(Tensor.item)) | a reason that no release gives"
+    assert region(changed(healthy(), "log_breaks", 1, detail))["mechanism"] == ""
+
+
+def test_the_shape_that_keeps_moving_is_the_cause():
+    assert region(E1_STATIC)["mechanism"] == region(FEW_VARIANTS)["mechanism"] == "shape"
+
+
+def test_every_mechanism_is_of_the_closed_vocabulary():
+    words = {word for told in (ledger._BREAKS, ledger._ERRORS) for word, _ in told}
+    assert words <= {
+        *("capture-refused", "constraint-violated", "limit-raised", "dynamo-error", "inductor-error"),
+        *("tensor-to-python", "data-dependent-branch", "data-dependent-shape", "nested-autograd"),
+        *("unsupported-call", "unsupported-construct"),
+    }
+
+
+# Wrong numbers: which are wrong, and by whose fault?
+
+
+def wrong(**errors):
+    rows = changed(changed(healthy(), "within_tolerance", 0), "max_abs_diff", 0.02)
+    return [*rows, *(row(metric, value, case="step") for metric, value in errors.items())]
+
+
+def test_a_difference_that_float64_puts_on_the_dtype_is_low_precision():
+    found = region(wrong(eager_error=0.015, compiled_error=0.02, eager_repeat_diff=0.0))
+    assert (found["first_failing_level"], found["mechanism"]) == ("CORRECT", "low-precision")
+
+
+def test_a_difference_far_from_float64_is_wrong():
+    found = region(wrong(eager_error=1e-6, compiled_error=0.02, eager_repeat_diff=0.0))
+    assert (found["first_failing_level"], found["mechanism"]) == ("CORRECT", "")
+    assert "from float64: eager 1e-06, compiled 0.02; eager differs from itself by 0" in found["sentence"]
+
+
+def test_where_eager_differs_from_itself_as_much_nothing_is_decided():
+    assert verdicts(wrong(eager_repeat_diff=0.05))["CORRECT"] == NO_EVIDENCE
+
+
+def test_compiled_calls_whose_output_was_not_compared_are_no_evidence_of_correctness():
+    rows = without(E1_DEFAULT, "within_tolerance", "bitwise_equal", "max_abs_diff")
+    told = verdicts(rows)
+    assert (told["RUNS"], told["CORRECT"]) == (PASS, NO_EVIDENCE)
+
+
+# Planted faults: one layer after another.
+
+
+@pytest.mark.parametrize(
+    ("layer", "detail", "level", "mechanism"),
+    [
+        ("dynamo", "Unsupported: generator", "RUNS", "dynamo-error"),
+        ("aot_autograd", "RuntimeError: no double backward", "RUNS", "aot-autograd-error"),
+        ("inductor", "largest difference 0.5", "CORRECT", "wrong-inductor"),
+    ],
+)
+def test_the_first_layer_that_fails_or_differs_is_named(layer, detail, level, mechanism):
+    rows, reached = [row("eager_runs", 1)], False
+    for name, metric in ledger.LAYERS.items():
+        reached = reached or name == layer
+        rows.append(row(metric, not reached, detail=detail if reached else ""))
+    found = region(rows)
+    assert (found["first_failing_level"], found["mechanism"]) == (level, mechanism)
+    assert layer in found["sentence"]
+
+
+def test_a_program_on_which_all_layers_agree_is_correct():
+    rows = [row(metric, 1) for metric in ledger.LAYERS.values()]
+    assert (verdicts(rows)["RUNS"], verdicts(rows)["CORRECT"]) == (PASS, PASS)
