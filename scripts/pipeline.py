@@ -35,6 +35,14 @@ def draw(settings: config.Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def draw_claims(settings: config.Settings, _arguments: argparse.Namespace) -> int:
+    """Judge every claim of the register from the run's evidence, and write what came of it."""
+    from complab.report import exhibits
+
+    exhibits.draw_claims(settings, config.PROJECT / "results", config.PROJECT / "figures")
+    return 0
+
+
 def write_manifest(settings: config.Settings, _arguments: argparse.Namespace) -> int:
     """Hash every exhibit file of the run into its manifest."""
     from complab.report import exhibits
@@ -48,6 +56,7 @@ def redraw(settings: config.Settings, arguments: argparse.Namespace) -> int:
     for name in settings["experiments"]:
         arguments.experiment = name
         draw(settings, arguments)
+    draw_claims(settings, arguments)
     return write_manifest(settings, arguments)
 
 
@@ -84,6 +93,7 @@ def complete(settings: config.Settings, arguments: argparse.Namespace) -> int:
 STEPS = {
     "headers": build_headers,
     "draw": draw,
+    "claims": draw_claims,
     "manifest": write_manifest,
     "redraw": redraw,
     "complete": complete,

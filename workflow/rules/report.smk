@@ -1,7 +1,7 @@
 """Draw the exhibits and account for the cells.
 
 REQUIRED INPUTS: the provenance record of every cell of an experiment, failed ones included.
-OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json;
+OUTPUTS: figures/{run}/{experiment}.*, figures/{run}/claims.* and figures/{run}/manifest.json;
 results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
@@ -65,10 +65,34 @@ for name in experiments:
             [f"{FIGURES}/{file}" for file in names.outputs(plan.settings, name)],
 
 
+rule claims:
+    """Judge every claim of the register from the evidence of all experiments."""
+    input:
+        [record for name in experiments for record in records(name)],
+    output:
+        [f"{FIGURES}/{file}" for file in names.CLAIMS],
+    log:
+        f"{RUN}/claims.log",
+    priority: 10
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
+    params:
+        about=plan.judged_from(),
+    shell:
+        r"""
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
+            claims 2>&1 | tee {log:q}
+        """
+
+
 rule manifest:
     """Hash every exhibit file of the run."""
     input:
         [f"{FIGURES}/{file}" for name in experiments for file in names.outputs(plan.settings, name)],
+        [f"{FIGURES}/{file}" for file in names.CLAIMS],
     output:
         f"{FIGURES}/manifest.json",
     log:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from complab import evidence
 from complab.config import Settings
-from complab.report import figures, gather, lineage, names, tables
+from complab.report import claims, claims_table, figures, gather, lineage, names, register, tables
 
 
 def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> list[Path]:
@@ -38,6 +38,15 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
     return _place(files, Path(exhibits) / settings.run)
 
 
+def draw_claims(settings: Settings, results: Path, exhibits: Path) -> list[Path]:
+    """Judge every claim from the evidence of the settings' run and write what came of it; as `draw` does."""
+    evidence_of = {name: gather.gather(settings, name, Path(results)) for name in settings["experiments"]}
+    listed = register.load()
+    files = claims_table.write(listed, evidence_of, claims.judge(listed, evidence_of))
+    assert sorted(files) == sorted(names.CLAIMS), sorted(files)
+    return _place(files, Path(exhibits) / settings.run)
+
+
 def _place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     """Write all files beside their place first and move them in only when all are written."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +70,7 @@ def write_manifest(settings: Settings, folder: Path) -> Path:
     """Hash every exhibit file of the run in ``folder`` into its manifest, so that a later change shows."""
     folder = Path(folder)
     wanted = [name for experiment in settings["experiments"] for name in names.outputs(settings, experiment)]
-    files = {name: evidence.file_entry(folder / name) for name in sorted(wanted)}
+    files = {name: evidence.file_entry(folder / name) for name in sorted([*wanted, *names.CLAIMS])}
     manifest = folder / names.MANIFEST
     evidence.write_atomically(manifest, evidence.json_text({"files": files}))
     return manifest

@@ -68,15 +68,15 @@ def evaluate(ask: Ask, facts: Iterable[Fact], noise: dict, ledgers: dict[str, di
     lacking = [file for file, group in groups.items() if not _complete(ask, Process(group))]
     if not used or lacking:
         return absent(ask, NOT_MEASURED, tuple(f"not in {file}" for file in lacking))
-    if ask.formula in _LEDGER_FORMULAS:
-        return _LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
+    if ask.formula in LEDGER_FORMULAS:
+        return LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
     _check_unit(ask, used)
     return _FORMULAS[ask.formula](ask, processes, noise)
 
 
 def reads(ask: Ask) -> set[str] | None:
     """Names of the metrics the formula reads, or EVERYTHING for the whole of a case."""
-    if ask.formula in _LEDGER_FORMULAS:
+    if ask.formula in LEDGER_FORMULAS:
         return EVERYTHING
     names = {_metric(name) for name in _named(ask)}
     if ask.formula == "fate" or names & set(FATES):
@@ -502,10 +502,13 @@ _FORMULAS = {
     "place": _part(0),
     "reason": _part(1),
 }
-_LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence": _level_evidence}
+LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence": _level_evidence}
 
 # Those that compare or tell times, which cold and warm processes do not have in common.
 TIMES = ("total", "total ratio", "median", "ratio", "relative ratio", "smallest cost effect", *JUDGING)
+
+# Those that take one metric to another.
+COMPARING = ("total ratio", "ratio", "verdict", "smallest effect")
 
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {
@@ -519,4 +522,4 @@ ROUNDINGS = {
     "relative smallest effect": "1 decimals",
     "smallest cost effect": "1 decimals",
 }
-FORMULAS = (*_FORMULAS, *_LEDGER_FORMULAS)
+FORMULAS = (*_FORMULAS, *LEDGER_FORMULAS)

@@ -8,6 +8,7 @@ from complab.config import Settings
 MANIFEST = "manifest.json"
 MAIN_TABLE = "main"
 TABLE_FORMATS = ("csv", "md", "tex")
+CLAIMS = ("claims.csv", "claims.md", "claims.tex", "claims.lineage.json")
 FIGURE_FORMATS = ("pdf", "svg", "png")
 
 
