@@ -58,7 +58,19 @@ class Finding:
     @property
     def measured(self) -> str:
         """The answer with its unit, and the other."""
-        return " against ".join(f"{told.text} {told.ask.unit}".strip() for told in self.numbers)
+        return " against ".join(_with_unit(told) for told in self.numbers)
+
+    @property
+    def asked(self) -> str:
+        """What was asked, in the names of the evidence."""
+        ask, where = self.check.ask, self.check.where
+        corner = [where.policy, where.case, "" if where.call is None else f"call {where.call}"]
+        return f"{', '.join(ask.of) or ask.formula} of {', '.join(part for part in corner if part)}"
+
+
+def _with_unit(number: Number) -> str:
+    unit = "" if number.head in ABSENT else number.ask.unit
+    return " ".join(part for part in (number.head, unit, number.tail) if part)
 
 
 @dataclass(frozen=True)
@@ -97,9 +109,14 @@ class Judgement:
         """Why the verdict is what it is, for a difference whether the release explains it."""
         if self.decisive is None:
             return f"{self.claim.experiment} is not in the configuration"
+        if self.verdict == HOLDS:
+            return "; ".join(dict.fromkeys(finding.reason for finding in self.findings))
+        told = self.decisive.reason
+        if len(self.findings) > 1:
+            told = f"{self.decisive.asked}: {told}"
         if self.verdict != DIFFERS:
-            return self.decisive.reason
-        return f"{self.decisive.reason}. {f'By design: {self.design}' if self.design else 'Unexplained'}"
+            return told
+        return f"{told}. {f'By design: {self.design}' if self.design else 'Unexplained'}"
 
 
 def judge(register: Register, evidence: Mapping[str, Gathered]) -> list[Judgement]:
@@ -276,7 +293,7 @@ def _timing(matter: Matter) -> Finding:
             f"the chapter's is of {chapter['gpu']}, torch {chapter['torch']}; "
             f"here {matter.gathered.device}, torch {matter.gathered.torch}",
         )
-    if number.processes < matter.noise["minimum_processes"]:
+    if len(number.samples) < matter.noise["minimum_processes"]:
         return matter.finding(NOT_COMPARABLE, _too_few(matter, number))
     factor = number.value / matter.check.wanted
     allowed = matter.register.rules["time_factor"]
@@ -293,7 +310,7 @@ def _same_machine(chapter: dict, gathered: Gathered) -> bool:
 
 def _too_few(matter: Matter, number: Number) -> str:
     least = matter.noise["minimum_processes"]
-    return f"{counted(number.processes, 'process')}; an interval needs {least}"
+    return f"{counted(len(number.samples), 'process')}; an interval needs {least}"
 
 
 # Ordinal: what the interval of a ratio excludes.
@@ -306,14 +323,14 @@ def _ordinal(matter: Matter) -> Finding:
     a difference worth the name. The same is contradicted by a resolved difference, and holds only if
     the whole interval is close to 1: not having seen a difference is not having seen none.
     """
-    few = [n for n in matter.numbers if n.processes < matter.noise["minimum_processes"]]
+    few = [n for n in matter.numbers if len(n.samples) < matter.noise["minimum_processes"]]
     if few:
         return matter.finding(NOT_COMPARABLE, _too_few(matter, few[0]))
     if matter.check.operator != "ratio":
         low, high = _quotient(matter)
         return _resolved(matter, _WORDS[matter.check.operator], low, high, None)
     number = matter.numbers[0]
-    word = _steady_word(matter) if number.ask.formula == "ratio" else None
+    word = _steady_word(matter) if number.ask.formula in _STEADY else None
     if word is not None and word.head in (*ABSENT, statistics.NOT_MEASURABLE):
         why = "the A/A control is missing, or finds a difference where there is none"
         return matter.finding(NOT_COMPARABLE, why)
@@ -322,7 +339,8 @@ def _ordinal(matter: Matter) -> Finding:
 
 def _steady_word(matter: Matter) -> Number:
     """The verdict on a steady state, which knows its noise floor."""
-    ask = replace(matter.check.ask, formula="verdict", rounding="0 decimals")
+    formula = _STEADY[matter.check.ask.formula]
+    ask = replace(matter.check.ask, formula=formula, rounding="0 decimals")
     return _number(matter.gathered, matter.claim, ask, matter.check.where)
 
 
@@ -353,5 +371,7 @@ def _resolved(matter: Matter, claimed: str, low: float, high: float, word: Numbe
     return matter.finding(verdict, told, word)
 
 
+# The word for a steady-state ratio, by the formula of the ratio.
+_STEADY = {"ratio": "verdict", "relative ratio": "relative verdict"}
 _WORDS = {"below other": "faster", "above other": "slower", "same as other": "same"}
 _JUDGES = {STRUCTURAL: _structural, ORDINAL: _ordinal, TIMING: _timing}

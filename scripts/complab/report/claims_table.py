@@ -83,10 +83,11 @@ def _notes(register: Register, evidence: Mapping[str, Gathered]) -> list[str]:
     same, factor = register.rules["same_within"] * 100, register.rules["time_factor"]
     return [
         *(line for told in evidence.values() for line in failures(told)),
-        "Not comparable: measured, but it neither supports nor contradicts the claim. Not measured: no number.",
-        f"Ordinal: a difference needs an interval ({noise['confidence'] * 100:g} %) beyond the noise floor and "
-        f"{noise['practical_threshold'] * 100:g} %; the same needs an interval within {same:g} %.",
-        f"Timing: judged only on the chapter's device and release, where it holds within a factor of {factor:g}.",
+        "Not comparable: measured, but neither supports nor contradicts the claim. Not measured: no number.",
+        f"Ordinal: a difference needs an interval ({noise['confidence'] * 100:g} %) beyond the noise floor "
+        f"and {noise['practical_threshold'] * 100:g} %; the same needs an interval within {same:g} %.",
+        "Timing: judged only on the chapter's device and release, where a number holds "
+        f"within a factor of {factor:g}.",
     ]
 
 

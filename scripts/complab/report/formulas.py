@@ -508,7 +508,7 @@ LEDGER_FORMULAS = {"first failing level": _first_failing_level, "level evidence"
 TIMES = ("total", "total ratio", "median", "ratio", "relative ratio", "smallest cost effect", *JUDGING)
 
 # Those that take one metric to another.
-COMPARING = ("total ratio", "ratio", "verdict", "smallest effect")
+COMPARING = ("total ratio", "ratio", "relative ratio", BREAK_EVEN, *JUDGING)
 
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {

@@ -37,7 +37,7 @@ JUDGES = {
     "more than other": _COUNTS,
     "is": _TEXTS,
     "contains": _TEXTS,
-    "ratio": ("ratio", "total ratio"),
+    "ratio": ("ratio", "total ratio", "relative ratio"),
     "below other": _TIMES,
     "above other": _TIMES,
     "same as other": _TIMES,
@@ -150,9 +150,8 @@ def _claim(given: dict, experiment: str, entry: dict, place: str) -> Claim:
         raise UsageProblem(f"{place}: stands under {experiment}; its id must begin with that number")
     softest = max((check.kind for check in checks), key=CLASSES.index)
     if softest != entry["class"]:
-        raise UsageProblem(
-            f"{place}: is called {entry['class']}, but '{softest}' is what its operators judge"
-        )
+        told = f"is called {entry['class']}, but its operators judge what is {softest}"
+        raise UsageProblem(f"{place}: {told}")
     stream = entry.get("needs", {}).get("stream")
     if stream is not None:
         _known(place, "stream", stream, given["chapter"]["streams"])
@@ -201,10 +200,17 @@ def _question(given: dict, experiment: str, entry: dict, place: str) -> tuple[As
             _known(place, "case", case, names["cases"])
     if entry.get("case"):
         _known(place, "case", entry["case"], names["cases"])
+    against = entry.get("against", "")
+    if (formula in formulas.RELATIVE) != bool(against):
+        raise UsageProblem(
+            f"{place}: '{formula}' {'takes no' if against else 'needs'} against, another policy"
+        )
+    if against:
+        _known(place, "policy", against, names["policies"])
     policy = entry.get("policy", names["policies"][0] if len(names["policies"]) == 1 else "")
     _known(place, "policy", policy, names["policies"])
     rounding = entry.get("rounding") or formulas.ROUNDINGS.get(formula, "0 decimals")
-    ask = Ask(formula, tuple(of), to, entry.get("unit", ""), rounding)
+    ask = Ask(formula, tuple(of), to, entry.get("unit", ""), rounding, against)
     return ask, Where(policy, entry.get("cache", "any"), entry.get("case", ""), entry.get("call"))
 
 
