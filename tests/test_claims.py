@@ -1,4 +1,4 @@
-"""Are the chapter's claims judged from evidence and nothing else? On recorded cells and claims of the test."""
+"""Are the chapter's claims judged from evidence and nothing else? On recorded cells, claims made for tests."""
 
 import copy
 import csv
@@ -330,7 +330,7 @@ def test_a_verdict_cannot_be_made_without_evidence_rows(verdict, head):
         ({"polcy": "static"}, "e1-test: unknown key 'judged.polcy'; did you mean 'policy'?"),
         ({"of": []}, "e1-test: 'count' needs a metric; add of"),
         ({"to": "reuses"}, "e1-test: 'count' takes no metric to compare with"),
-        ({"against": "default"}, "e1-test: 'count' takes no against, another policy"),
+        ({"against": "default"}, "e1-test: 'count' takes no policy to compare with (against)"),
         ({"formula": "text"}, "e1-test: 'equals' judges count, maximum, not 'text'"),
         ({"cache": "hot"}, "e1-test: judged.cache: 'hot' is not one of"),
     ],

@@ -28,6 +28,7 @@ def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exhibits")
     for experiment in EXPERIMENTS:
         exhibits.draw(recorded.settings(), experiment, recorded.ROOT, folder)
+    exhibits.draw_claims(recorded.settings(), recorded.ROOT, folder)
     return folder / recorded.RUN
 
 
@@ -82,6 +83,7 @@ import recorded
 from complab.report import exhibits
 for experiment in {EXPERIMENTS!r}:
     exhibits.draw(recorded.settings(), experiment, recorded.ROOT, {str(tmp_path)!r})
+exhibits.draw_claims(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
 exhibits.write_manifest(recorded.settings(), {str(tmp_path / recorded.RUN)!r})
 sys.exit(bool({{"torch", "snakemake"}} & set(sys.modules)))
 """

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from complab.errors import UsageProblem, counted
 from complab.report import formulas, statistics
 from complab.report.gather import Fact, Gathered
-from complab.report.number import ABSENT, NOT_APPLICABLE, Ask, Number
+from complab.report.number import ABSENT, NOT_APPLICABLE, Ask, Number, rounded
 from complab.report.register import CLAIMS_FILE, ORDINAL, STRUCTURAL, TIMING, Check, Claim, Register
 from complab.report.selection import Where, find
 
@@ -112,7 +112,7 @@ class Judgement:
         if self.verdict == HOLDS:
             return "; ".join(dict.fromkeys(finding.reason for finding in self.findings))
         told = self.decisive.reason
-        if len(self.findings) > 1:
+        if len({(finding.verdict, finding.reason) for finding in self.findings}) > 1:
             told = f"{self.decisive.asked}: {told}"
         if self.verdict != DIFFERS:
             return told
@@ -249,12 +249,21 @@ def _structural(matter: Matter) -> Finding:
         fits = [value > max(told[1]) for value in told[0]]
     else:
         fits = [_FITS[check.operator](value, check.wanted) for value in told[0]]
-    reason = f"expected {check.operator} {check.wanted}".strip().replace("expected equals", "expected")
+    reason = f"expected {_EXPECTED[check.operator]}{check.wanted}".strip()
     if any(fits) and not all(fits):
         reason += f", so in {sum(fits)} of {len(fits)} processes"
     return matter.finding(HOLDS if all(fits) else DIFFERS, reason)
 
 
+_EXPECTED = {
+    "equals": "",
+    "is": "",
+    "at least": "at least ",
+    "at most": "at most ",
+    "contains": "a text with ",
+    "equals other": "the same",
+    "more than other": "more than the other",
+}
 _FITS = {
     "equals": lambda value, wanted: value == wanted,
     "at least": lambda value, wanted: value >= wanted,
@@ -367,8 +376,12 @@ def _resolved(matter: Matter, claimed: str, low: float, high: float, word: Numbe
     }[claimed]
     verdict = HOLDS if holds else DIFFERS if contradicted else NOT_COMPARABLE
     found = statistics.FASTER if faster else statistics.SLOWER if slower else statistics.NO_DIFFERENCE
-    told = f"{found}: {math.sqrt(low * high):.2f} [{low:.2f}, {high:.2f}]"
+    told = f"{found}: {_short(math.sqrt(low * high))} [{_short(low)}, {_short(high)}]"
     return matter.finding(verdict, told, word)
+
+
+def _short(ratio: float) -> str:
+    return f"{ratio:.2f}" if 0.1 <= ratio < 10 else rounded(ratio, "3 significant")
 
 
 # The word for a steady-state ratio, by the formula of the ratio.

@@ -202,9 +202,8 @@ def _question(given: dict, experiment: str, entry: dict, place: str) -> tuple[As
         _known(place, "case", entry["case"], names["cases"])
     against = entry.get("against", "")
     if (formula in formulas.RELATIVE) != bool(against):
-        raise UsageProblem(
-            f"{place}: '{formula}' {'takes no' if against else 'needs'} against, another policy"
-        )
+        told = "takes no" if against else "needs another"
+        raise UsageProblem(f"{place}: '{formula}' {told} policy to compare with (against)")
     if against:
         _known(place, "policy", against, names["policies"])
     policy = entry.get("policy", names["policies"][0] if len(names["policies"]) == 1 else "")
