@@ -1,4 +1,4 @@
-"""Are the chapter's claims judged from evidence and nothing else? On recorded cells, claims made for tests."""
+"""Are the chapter's claims judged from evidence and nothing else? On recorded cells and claims made here."""
 
 import copy
 import csv
@@ -400,6 +400,12 @@ def test_a_metric_or_case_that_whole_evidence_lacks_is_refused(told, results):
 
     with pytest.raises(UsageProblem, match="e1-test: no cell of e1_opening_failure has a case 'twin'"):
         judged(told, E1, {**VARIANTS, "case": "twin"}, {"equals": 1}, change=further_case)
+    # Where a policy is not configured, or a probe not asked for, what they would tell is not missing.
+    settings = recorded.settings()
+    settings.values["experiments"][E1]["policies"] = {"eager": ["none"]}
+    only_eager = {E1: gather.gather(settings, E1, recorded.ROOT)}
+    compiled = {**TOTAL, "formula": "median"}
+    assert outcome(only_eager, E1, compiled, {"about": 1}, "timing") == NOT_MEASURED
     # What a failed cell might have told is not known to be missing.
     recorded.fail(results, f"{E1}/default/warm/1")
     assert outcome(gathered(results, E1), E1, unknown, {"equals": 1}) == NOT_MEASURED

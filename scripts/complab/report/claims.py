@@ -33,6 +33,8 @@ HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = VERDICTS = (
 
 # Rows that stand only where the event took place: their absence is no sign of a misspelt claim.
 EVENTS = (*formulas.FATES, "recompiles", "limit_hit")
+# Rows that stand only where the configuration asks for the probe.
+OF_PROBES = {"explain_graphs": "explain", "explain_breaks": "explain", "fullgraph_accepts": "fullgraph"}
 
 
 @dataclass(frozen=True)
@@ -175,16 +177,21 @@ def _unmet_need(register: Register, claim: Claim, gathered: Gathered) -> str:
 def _refuse_unknown_evidence(claim: Claim, check: Check, gathered: Gathered) -> None:
     """Whole and right evidence has every metric and case there is; one it lacks does not exist.
 
-    A failed or unproven cell, or a wrong output (which is not timed), may well lack some. So does a
-    release that does not report it, which the claim must then say.
+    A failed or unproven cell, a wrong output (which is not timed) or a probe that was not asked for may
+    well lack some. So may a release that does not report it, which the claim must then say.
     """
     if len(gathered.determinate) < len(gathered.records) or "capability" in claim.needs:
         return
     rows = [row for record in gathered.records for row in record.rows]
     if not all(row.value for row in rows if row.metric == "within_tolerance"):
         return
-    metrics, cases = {row.metric for row in rows} | set(EVENTS), {row.case for row in rows} | {""}
+    asked_for = gathered.provenance["config"]["probes"]
+    metrics = {row.metric for row in rows} | set(EVENTS)
+    metrics |= {metric for metric, probe in OF_PROBES.items() if probe not in asked_for}
+    cases = {row.case for row in rows} | {""}
     for ask, where in check.questions:
+        if not any(where.holds(record) for record in gathered.records):
+            continue
         names = [*ask.of, *([ask.to] if ask.to else [])]
         asked = {name.rpartition(".")[2] for name in names}
         told = {where.case, *(name.rpartition(".")[0] for name in names)}
