@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import recorded
-from complab import config, evidence
+from complab import config, evidence, torchlog
 from complab.errors import UsageProblem
 from complab.report import claims, claims_table, exhibits, gather, lineage, names, number, register
 from complab.report.claims import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding
@@ -236,7 +236,7 @@ def test_an_order_of_two_times_needs_intervals_apart(told):
 
 def test_an_order_measured_on_a_smaller_model_is_not_comparable(told):
     found = judged(told, E1, TOTAL, {"above other": {"cache": "warm"}}, "ordinal")
-    assert (found.verdict, found.reason) == (NOT_COMPARABLE, "needs a model of dim 256; measured with 64")
+    assert (found.verdict, found.reason) == (NOT_COMPARABLE, "needs a dim of 256; measured with 64")
 
 
 # Timing: a number of one machine
@@ -414,6 +414,28 @@ def test_a_metric_or_case_that_whole_evidence_lacks_is_refused(told, results):
 # The register and its exhibit
 
 
+WORDINGS = [
+    ("e1-limit-message", "limit_hit", lambda log: f"{log.limits[0].setting} (8)"),
+    ("e3-log-message", "break_on_item_branch", lambda log: log.breaks[0].label),
+    ("e1-recompile-message", "shape_of_argument", lambda log: log.recompiles[0].failures[0].text),
+    ("e5-dtype-guard", "dtype_of_argument", lambda log: log.recompiles[0].failures[0].text),
+    ("e7-print-message", "break_in_loop_on_item", lambda log: log.breaks[0].label),
+]
+
+
+@pytest.mark.parametrize(("name", "program", "told"), WORDINGS)
+def test_a_wording_is_the_chapters_release_and_changed_where_the_register_says_so(name, program, told):
+    (claim,) = (claim for claim in register.load().claims if claim.id == name)
+    (check,) = claim.checks
+    logs = config.PROJECT / "tests" / "data" / "torchlogs"
+    texts = {
+        release: told(torchlog.parse((logs / release / f"{program}.log").read_text(encoding="utf-8")))
+        for release in ("2.6.0", "2.13.0")
+    }
+    assert check.operator == "contains" and check.wanted in texts["2.6.0"]
+    assert (check.wanted not in texts["2.13.0"]) == (claim.differs_since is not None)
+
+
 def test_the_register_covers_the_chapter_and_knows_what_is_configured():
     loaded = register.load()
     assert 85 <= len(loaded.claims) <= 95
@@ -421,6 +443,8 @@ def test_the_register_covers_the_chapter_and_knows_what_is_configured():
     for name, entry in configured.items():
         assert set(loaded.vocabulary["experiments"][name]["policies"]) == set(entry["policies"]), name
         assert any(claim.experiment == name for claim in loaded.claims), name
+        sizes = loaded.vocabulary["experiments"][name].get("settings", {})
+        assert sizes.items() <= entry["settings"].items(), name
     streams = config.load()["streams"]
     for name, lengths in loaded.chapter["streams"].items():
         assert streams.get(name, lengths) == lengths, name

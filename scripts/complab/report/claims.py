@@ -166,11 +166,12 @@ def _unmet_need(register: Register, claim: Claim, gathered: Gathered) -> str:
         return f"needs the chapter's stream of {len(register.chapter['streams'][stream])} requests"
     if needs.get("device", measured["device"]) != measured["device"]:
         return f"needs {needs['device']}; measured on {measured['device']}"
-    sizes = register.chapter["workload"]
-    if claim.kind != STRUCTURAL and register.uses_workload(claim.experiment):
+    if claim.kind == STRUCTURAL:
+        return ""
+    for part, sizes in register.sizes(claim.experiment).items():
         for name, size in sizes.items():
-            if measured["workload"].get(name) != size:
-                return f"needs a model of {name} {size}; measured with {measured['workload'].get(name)}"
+            if measured[part].get(name) != size:
+                return f"needs a {name} of {size}; measured with {measured[part].get(name)}"
     return ""
 
 

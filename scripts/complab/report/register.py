@@ -92,9 +92,11 @@ class Register:
     vocabulary: dict
     claims: tuple[Claim, ...]
 
-    def uses_workload(self, experiment: str) -> bool:
-        """Whether the experiment's times are those of the controlled model."""
-        return self.vocabulary["experiments"][experiment].get("workload", True)
+    def sizes(self, experiment: str) -> dict[str, dict[str, int]]:
+        """What an experiment's times depend on: the `settings` and, where it matters, the `workload`."""
+        entry = self.vocabulary["experiments"][experiment]
+        sizes = {"settings": entry.get("settings", {})}
+        return sizes | ({"workload": self.chapter["workload"]} if entry.get("workload", True) else {})
 
 
 class _UniqueKeys(yaml.SafeLoader):
