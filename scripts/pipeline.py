@@ -43,6 +43,14 @@ def draw_ledgers(settings: config.Settings, _arguments: argparse.Namespace) -> i
     return 0
 
 
+def draw_claims(settings: config.Settings, _arguments: argparse.Namespace) -> int:
+    """Judge every claim of the register from the run's evidence, and write what came of it."""
+    from complab.report import exhibits
+
+    exhibits.draw_claims(settings, config.PROJECT / "results", config.PROJECT / "figures")
+    return 0
+
+
 def write_manifest(settings: config.Settings, _arguments: argparse.Namespace) -> int:
     """Hash every exhibit file of the run into its manifest."""
     from complab.report import exhibits
@@ -57,6 +65,7 @@ def redraw(settings: config.Settings, arguments: argparse.Namespace) -> int:
         arguments.experiment = name
         draw(settings, arguments)
     draw_ledgers(settings, arguments)
+    draw_claims(settings, arguments)
     return write_manifest(settings, arguments)
 
 
@@ -94,6 +103,7 @@ STEPS = {
     "headers": build_headers,
     "draw": draw,
     "ledgers": draw_ledgers,
+    "claims": draw_claims,
     "manifest": write_manifest,
     "redraw": redraw,
     "complete": complete,

@@ -29,6 +29,7 @@ def drawn(tmp_path_factory):
     for experiment in EXPERIMENTS:
         exhibits.draw(recorded.settings(), experiment, recorded.ROOT, folder)
     ledgers.draw(recorded.settings(), recorded.ROOT, folder)
+    exhibits.draw_claims(recorded.settings(), recorded.ROOT, folder)
     return folder / recorded.RUN
 
 
@@ -84,6 +85,7 @@ from complab.report import exhibits, ledgers
 for experiment in {EXPERIMENTS!r}:
     exhibits.draw(recorded.settings(), experiment, recorded.ROOT, {str(tmp_path)!r})
 ledgers.draw(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
+exhibits.draw_claims(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
 exhibits.write_manifest(recorded.settings(), {str(tmp_path / recorded.RUN)!r})
 sys.exit(bool({{"torch", "snakemake"}} & set(sys.modules)))
 """

@@ -138,7 +138,7 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
     overrides = overrides or {}
     given = _overlay(given, overrides)
     schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
-    _validate(given, schema, where)
+    validate(given, schema, where)
     scale = given.get("scale", schema["properties"]["scale"]["default"])
     scales = given.get("scales", {"full": {}})
     if scale not in scales:
@@ -149,9 +149,9 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
         if unknown := set(changes.get("experiments", {})) - set(given["experiments"]):
             key = f"scales.{name}.experiments.{min(unknown)}"
             raise UsageProblem(f"{where}: {key}: there is no such experiment; remove it here too")
-        _validate(_overlay(given, changes), schema, f"{where} at scale {name}")
+        validate(_overlay(given, changes), schema, f"{where} at scale {name}")
     scaled = _overlay(_overlay(given, scales[scale]), overrides)
-    _validate(scaled, schema, f"{where} at scale {scale}")
+    validate(scaled, schema, f"{where} at scale {scale}")
     values = _with_defaults(scaled, schema)
     del values["scales"]
     _check_sense(values, where)
@@ -191,7 +191,8 @@ def _with_defaults(value, schema: dict):
     }
 
 
-def _validate(values: dict, schema: dict, where: str) -> None:
+def validate(values: dict, schema: dict, where: str) -> None:
+    """UsageProblem, one line naming ``where`` and the key, for values that break a schema."""
     validator = jsonschema.Draft202012Validator(schema)
     error = jsonschema.exceptions.best_match(validator.iter_errors(values))
     if error is None:

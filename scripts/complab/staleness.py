@@ -185,6 +185,16 @@ class Plan:
         code = digest_of(code_digests(SCRIPTS / "complab" / "report" / "ledgers.py"))
         return {"code": code, "exhibit": digest_of([told, declared])}
 
+    def judged_from(self) -> dict:
+        """What the claims are judged with beside the evidence: code, register and thresholds."""
+        workflow = PROJECT / "workflow"
+        files = [workflow / "claims.yaml", workflow / "schemas" / "claims.schema.yaml"]
+        texts = [file.read_text(encoding="utf-8") for file in files]
+        return {
+            "code": digest_of(code_digests(SCRIPTS / "complab" / "report" / "exhibits.py")),
+            "register": digest_of([*texts, self.settings["noise"]]),
+        }
+
     def attempt(self, cell: Cell) -> int:
         """Number of the attempt whose evidence would be in place when the cell is up to date.
 

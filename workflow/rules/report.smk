@@ -2,7 +2,7 @@
 
 REQUIRED INPUTS: the provenance record of every cell of an experiment, failed ones included.
 OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json,
-figures/{run}/ledgers.*, ledger_*.txt and noise.* about all experiments together;
+figures/{run}/ledgers.*, ledger_*.txt, noise.* and claims.* about all experiments together;
 results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
@@ -85,6 +85,29 @@ rule ledgers:
         python scripts/pipeline.py \
             --overrides {resources.overrides:q} \
             ledgers 2>&1 | tee {log:q}
+        """
+
+
+rule claims:
+    """Judge every claim of the register from the evidence of all experiments."""
+    input:
+        [record for name in experiments for record in records(name)],
+    output:
+        [f"{FIGURES}/{file}" for file in names.CLAIMS],
+    log:
+        f"{RUN}/claims.log",
+    priority: 10
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
+    params:
+        about=plan.judged_from(),
+    shell:
+        r"""
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
+            claims 2>&1 | tee {log:q}
         """
 
 

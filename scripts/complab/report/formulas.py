@@ -67,8 +67,8 @@ def evaluate(ask: Ask, facts: Iterable[Fact], noise: dict, ledgers: dict[str, di
     groups: dict[str, list[Fact]] = {}
     for fact in used:
         groups.setdefault(fact.file, []).append(fact)
-    if used and ask.formula in _LEDGER_FORMULAS:
-        return _LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
+    if used and ask.formula in LEDGER_FORMULAS:
+        return LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
     processes = [Process(group) for group in groups.values()]
     lacking = [file for file, group in groups.items() if not _complete(ask, Process(group))]
     if not used or lacking:
@@ -79,7 +79,7 @@ def evaluate(ask: Ask, facts: Iterable[Fact], noise: dict, ledgers: dict[str, di
 
 def reads(ask: Ask) -> set[str] | None:
     """Names of the metrics the formula reads, or EVERYTHING for the whole of a case."""
-    if ask.formula in _LEDGER_FORMULAS:
+    if ask.formula in LEDGER_FORMULAS:
         return EVERYTHING
     names = {_metric(name) for name in _named(ask)}
     if ask.formula == "fate" or names & set(FATES):
@@ -649,7 +649,7 @@ _FORMULAS = {
     "place": _part(0),
     "reason": _part(1),
 }
-_LEDGER_FORMULAS = {
+LEDGER_FORMULAS = {
     "first failing level": _first_failing_level,
     "level evidence": _level_evidence,
     "level verdict": _decided(_of_level("verdict")),
@@ -672,6 +672,9 @@ TIMES = (
     "control difference",
 )
 
+# Those that take one metric to another.
+COMPARING = ("total ratio", "ratio", "relative ratio", BREAK_EVEN, *JUDGING)
+
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {
     "total": "3 significant",
@@ -684,4 +687,4 @@ ROUNDINGS = {
     "relative smallest effect": "1 decimals",
     "smallest cost effect": "1 decimals",
 }
-FORMULAS = (*_FORMULAS, *_LEDGER_FORMULAS)
+FORMULAS = (*_FORMULAS, *LEDGER_FORMULAS)

@@ -74,7 +74,7 @@ def document(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Numb
 
     Rows and columns stand in the order of the table, so keys are not sorted.
     """
-    return _json_text(
+    return json_text(
         {
             "lineage_version": VERSION,
             "run": gathered.run,
@@ -99,7 +99,8 @@ def document(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Numb
     )
 
 
-def _json_text(value: object) -> str:
+def json_text(value: object) -> str:
+    """JSON as lineage files have it, keys in the order given."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

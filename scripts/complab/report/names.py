@@ -9,6 +9,7 @@ MANIFEST = "manifest.json"
 MAIN_TABLE = "main"
 LEDGERS, NOISE = "ledgers", "noise"
 TABLE_FORMATS = ("csv", "md", "tex")
+CLAIMS = ("claims.csv", "claims.md", "claims.tex", "claims.lineage.json")
 FIGURE_FORMATS = ("pdf", "svg", "png")
 
 
@@ -45,4 +46,4 @@ def ledger_outputs(settings: Settings) -> list[str]:
 def every_output(settings: Settings) -> list[str]:
     """Every exhibit file of the run."""
     drawn = [file for experiment in settings["experiments"] for file in outputs(settings, experiment)]
-    return drawn + ledger_outputs(settings)
+    return [*drawn, *ledger_outputs(settings), *CLAIMS]

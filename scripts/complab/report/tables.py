@@ -310,21 +310,22 @@ def to_md(gathered: Gathered, table: Table) -> str:
     """The table as GitHub Markdown, caption line first."""
     header, lines = grid(table, gathered.noise["confidence"])
     body = tabulate(
-        [[_md(text) for text in line] for line in lines],
-        headers=[_md(text) for text in header],
+        [[markdown(text) for text in line] for line in lines],
+        headers=[markdown(text) for text in header],
         tablefmt="github",
         disable_numparse=True,
         colalign=_alignment(header),
     )
-    told = "".join(f"- {_md(line, in_table=False)}\n" for line in notes(gathered, table))
-    return f"{_md(caption(gathered, table), in_table=False)}\n\n{body}\n\n{told}"
+    told = "".join(f"- {markdown(line, in_table=False)}\n" for line in notes(gathered, table))
+    return f"{markdown(caption(gathered, table), in_table=False)}\n\n{body}\n\n{told}"
 
 
 def _alignment(header: list[str]) -> list[str]:
     return ["left", *["right"] * (len(header) - 1)]
 
 
-def _md(text: str, in_table: bool = True) -> str:
+def markdown(text: str, in_table: bool = True) -> str:
+    """The text as Markdown prints it, in a table or outside."""
     text = text.replace("<", "&lt;").replace("*", "\\*")
     return text.replace("|", "\\|") if in_table else text
 
@@ -335,22 +336,23 @@ def to_tex(gathered: Gathered, table: Table) -> str:
     body = tabulate(
         lines, headers=header, tablefmt="latex_booktabs", disable_numparse=True, colalign=_alignment(header)
     )
-    label = _tex(_interval_label(gathered.noise["confidence"]))
+    label = latex(_interval_label(gathered.noise["confidence"]))
     body = body.replace(f"\n {label} ", f"\n \\quad {label} ")
     for text in {text for line in lines for text in line[1:] if len(text) > WIDE and " " in text}:
-        body = body.replace(f" {_tex(text)} ", f" {_stacked(text)} ")
+        body = body.replace(f" {latex(text)} ", f" {_stacked(text)} ")
     stem = names.table_stem(gathered.experiment, table.name)
-    told = "\n".join(rf"\\ {_tex(line)}" for line in notes(gathered, table)).removeprefix(r"\\ ")
+    told = "\n".join(rf"\\ {latex(line)}" for line in notes(gathered, table)).removeprefix(r"\\ ")
     return (
         f"% Run {gathered.run}, evidence sha256 {gathered.digest}\n"
         "\\begin{table}[htbp]\n\\centering\\footnotesize\n"
-        f"\\caption{{{_tex(caption(gathered, table))}}}\n\\label{{tab:{stem}}}\n"
+        f"\\caption{{{latex(caption(gathered, table))}}}\n\\label{{tab:{stem}}}\n"
         f"\\setlength{{\\tabcolsep}}{{4pt}}\n{body}\n\n"
         f"\\smallskip\n\\parbox{{\\linewidth}}{{\\scriptsize {told}}}\n\\end{{table}}\n"
     )
 
 
-def _tex(text: str) -> str:
+def latex(text: str) -> str:
+    """The text as LaTeX prints it."""
     return "".join(LATEX_ESCAPE_RULES.get(character, character) for character in text)
 
 
@@ -359,7 +361,7 @@ def _stacked(text: str) -> str:
     words = text.split(" ")
     cut = min(range(1, len(words)), key=lambda at: abs(len(" ".join(words[:at])) - len(text) / 2))
     first, second = " ".join(words[:cut]), " ".join(words[cut:])
-    return rf"\shortstack[r]{{{_tex(first)}\\{_tex(second)}}}"
+    return rf"\shortstack[r]{{{latex(first)}\\{latex(second)}}}"
 
 
 def write(gathered: Gathered, table: Table) -> dict[str, str]:

@@ -1,0 +1,179 @@
+"""How is what became of the claims told? One line per claim: the chapter's value, ours, verdict, reason.
+
+Written three times, csv, md and tex, with a lineage that names the evidence rows of every number.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tabulate import tabulate
+
+from complab.report import lineage
+from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement
+from complab.report.gather import Gathered
+from complab.report.register import CLASSES, Register
+from complab.report.tables import failures, latex, markdown
+
+HEADER = ("claim", "class", "the chapter says", "its value", "measured here", "verdict", "reason")
+ALIGN = r">{\raggedright\arraybackslash}"
+
+
+def write(
+    register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]
+) -> dict[str, str]:
+    """The four files by name."""
+    return {
+        "claims.csv": to_csv(judged),
+        "claims.md": to_md(register, evidence, judged),
+        "claims.tex": to_tex(register, evidence, judged),
+        "claims.lineage.json": document(evidence, judged),
+    }
+
+
+def counts(judged: Sequence[Judgement]) -> list[list[str]]:
+    """Claims of each class by verdict, and all; what differs is told apart by whether it is explained."""
+    lines = []
+    for name, kinds in [*((kind, (kind,)) for kind in CLASSES), ("all", CLASSES)]:
+        mine = [judgement for judgement in judged if judgement.claim.kind in kinds]
+        found = Counter(judgement.verdict for judgement in mine)
+        explained = sum(judgement.verdict == DIFFERS and bool(judgement.design) for judgement in mine)
+        told = {verdict: str(found[verdict]) for verdict in VERDICTS}
+        if explained:
+            told[DIFFERS] += f" ({explained} by design)"
+        lines.append([name, *told.values(), str(len(mine))])
+    return lines
+
+
+def to_csv(judged: Sequence[Judgement]) -> str:
+    """All claims, one per line."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "experiment", "class", "says", "chapter", "measured", "verdict", "reason"])
+    for judgement in judged:
+        claim = judgement.claim
+        writer.writerow(
+            [claim.id, claim.experiment, claim.kind, claim.says, claim.chapter]
+            + [judgement.measured, judgement.verdict, judgement.reason]
+        )
+    return text.getvalue()
+
+
+def _line(judgement: Judgement) -> list[str]:
+    claim = judgement.claim
+    return [claim.id, claim.kind, claim.says, claim.chapter] + [
+        judgement.measured,
+        judgement.verdict,
+        judgement.reason,
+    ]
+
+
+def _caption(register: Register, evidence: Mapping[str, Gathered]) -> str:
+    found = sorted({f"torch {told.torch}, {told.device}" for told in evidence.values()})
+    run = next(iter(evidence.values())).run
+    return (
+        "What the chapter says, and what was measured here. "
+        f"Chapter: {register.chapter['machine']}. Run {run}: {'; '.join(found)}."
+    )
+
+
+def _notes(register: Register, evidence: Mapping[str, Gathered]) -> list[str]:
+    noise = next(iter(evidence.values())).noise
+    same, factor = register.rules["same_within"] * 100, register.rules["time_factor"]
+    return [
+        *(line for told in evidence.values() for line in failures(told)),
+        "Not comparable: measured, but neither supports nor contradicts the claim. Not measured: no number.",
+        f"Ordinal: a difference needs an interval ({noise['confidence'] * 100:g} %) beyond the noise floor "
+        f"and {noise['practical_threshold'] * 100:g} %; the same needs an interval within {same:g} %.",
+        "Timing: judged only on the chapter's device and release, where a number holds "
+        f"within a factor of {factor:g}.",
+    ]
+
+
+def to_md(register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:
+    """A summary and one table per experiment, as GitHub Markdown."""
+    parts = [markdown(_caption(register, evidence), in_table=False)]
+    parts.append(_github(["class", *VERDICTS, "claims"], counts(judged)))
+    for experiment in dict.fromkeys(judgement.claim.experiment for judgement in judged):
+        lines = [_line(judgement) for judgement in judged if judgement.claim.experiment == experiment]
+        parts += [f"**{experiment}**", _github(HEADER, lines)]
+    notes = "".join(f"- {markdown(line, in_table=False)}\n" for line in _notes(register, evidence))
+    return "\n\n".join([*parts, notes])
+
+
+def _github(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    cells = [[markdown(text) for text in line] for line in lines]
+    return tabulate(cells, headers=list(header), tablefmt="github", disable_numparse=True)
+
+
+def to_tex(register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:
+    """A table over several pages that needs the packages array, booktabs and longtable, in landscape."""
+    widths = (0.11, 0.05, 0.2, 0.14, 0.18, 0.08, 0.16)
+    columns = "".join(f"{ALIGN}p{{{width}\\linewidth}}" for width in widths)
+    head = " & ".join(HEADER) + r" \\"
+    body = "\n".join(" & ".join(map(_breakable, _line(judgement))) + r" \\" for judgement in judged)
+    summary = tabulate(
+        counts(judged),
+        headers=["class", *VERDICTS, "claims"],
+        tablefmt="latex_booktabs",
+        disable_numparse=True,
+        colalign=["left", *["right"] * (len(VERDICTS) + 1)],
+    )
+    notes = " ".join(latex(line) for line in _notes(register, evidence))
+    return (
+        f"% Run {next(iter(evidence.values())).run}\n"
+        f"\\begin{{table}}[htbp]\n\\centering\\footnotesize\n"
+        f"\\caption{{Claims by class and verdict. {notes}}}\n\\label{{tab:claims-summary}}\n"
+        f"{summary}\n\\end{{table}}\n"
+        f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{longtable}}{{{columns}}}\n"
+        f"\\caption{{{latex(_caption(register, evidence))}}}\\label{{tab:claims}}\\\\\n"
+        f"\\toprule\n{head}\n\\midrule\n\\endfirsthead\n"
+        f"\\toprule\n{head}\n\\midrule\n\\endhead\n\\bottomrule\n\\endfoot\n"
+        f"{body}\n\\end{{longtable}}}}\n"
+    )
+
+
+def _breakable(text: str) -> str:
+    """Long names may be parted at their joints, or they would stand in the next column."""
+    return latex(text).replace(r"\_", r"\_\allowbreak{}").replace("/", r"/\allowbreak{}")
+
+
+def document(evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:
+    """The lineage of every number of every claim, as JSON text."""
+    return lineage.json_text(
+        {
+            "lineage_version": lineage.VERSION,
+            "run": next(iter(evidence.values())).run,
+            "experiments": {
+                name: {
+                    "evidence_digest": told.digest,
+                    "evidence": told.hashes,
+                    "environment": told.provenance["fingerprint"],
+                    "code_digest": told.provenance["code"]["digest"],
+                }
+                for name, told in evidence.items()
+            },
+            "noise": next(iter(evidence.values())).noise,
+            "claims": {
+                judgement.claim.id: {
+                    "class": judgement.claim.kind,
+                    "verdict": judgement.verdict,
+                    "reason": judgement.reason,
+                    "checks": [_check(finding) for finding in judgement.findings],
+                }
+                for judgement in judged
+            },
+        }
+    )
+
+
+def _check(finding: Finding) -> dict:
+    check = finding.check
+    told = {"operator": check.operator, "wanted": check.wanted, "verdict": finding.verdict}
+    told["number"] = lineage.entry(finding.numbers[0])
+    if check.other:
+        told["other"] = lineage.entry(finding.numbers[1])
+    if finding.word:
+        told["word"] = lineage.entry(finding.word)
+    return told
