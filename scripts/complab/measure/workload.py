@@ -48,10 +48,10 @@ class TokenModel(nn.Module):
         return self.to_logits(self.final_norm(x))
 
 
-def build_model(sizes: dict, seed: int, device: str) -> TokenModel:
-    """The controlled model in inference mode, weights drawn from ``seed``."""
+def build_model(sizes: dict, seed: int, device: str, model: type[TokenModel] = TokenModel) -> TokenModel:
+    """The controlled model, or a variant of it, in inference mode; weights drawn from ``seed``."""
     torch.manual_seed(seed)
-    return TokenModel(**sizes).eval().to(device)
+    return model(**sizes).eval().to(device)
 
 
 def model_and_requests(bench) -> tuple[TokenModel, list]:
@@ -66,3 +66,9 @@ def build_requests(lengths: list[int], vocabulary: int, seed: int, device: str) 
     """One token tensor (1, T) int64 per length, drawn from ``seed``."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(vocabulary, (1, length), generator=generator).to(device) for length in lengths]
+
+
+def build_batch(batch: int, length: int, vocabulary: int, seed: int, device: str):
+    """One token tensor (batch, length) int64, drawn from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(vocabulary, (batch, length), generator=generator).to(device)
