@@ -94,6 +94,11 @@ def skip_vector_isa_probes() -> None:
     _inductor_config().cpp.vec_isa_ok = True
 
 
+def never_capture(function) -> None:
+    """Have Dynamo leave this function's frames alone, whoever calls it."""
+    _dynamo.decorators.skip(function)
+
+
 def reset() -> None:
     """Forget every compiled variant, counter and compilation metric of this process; disks are untouched."""
     torch.compiler.reset()
