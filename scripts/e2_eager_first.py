@@ -31,12 +31,11 @@ class AssumesLength(nn.Module):
 
 def subjects(bench):
     """The healthy model with its batch, and the faulty one with an input of another length."""
-    settings, own = bench.settings, bench.settings["settings"]
-    sizes, seed = settings["workload"], settings["seed"]
-    model = workload.build_model(sizes, seed, bench.device)
-    tokens = workload.build_batch(own["batch"], own["length"], sizes["vocabulary"], seed, bench.device)
-    torch.manual_seed(seed)
+    settings = bench.settings
+    model, tokens = workload.model_and_batch(bench)
+    torch.manual_seed(settings["seed"])
     faulty = AssumesLength().eval().to(bench.device)
+    own = settings["settings"]
     activations = torch.rand(own["batch"], own["wrong_length"], WIDTH).to(bench.device)
     return {"healthy": (model, (tokens,)), "assumes_64": (faulty, (activations,))}
 

@@ -50,10 +50,7 @@ MODELS = {"none": TokenModel, "before-blocks": ChecksBeforeBlocks, "mid-stack": 
 
 def subjects(bench):
     """The policy's model with one batch; weights and tokens are those of every policy."""
-    settings, own = bench.settings, bench.settings["settings"]
-    sizes, seed = settings["workload"], settings["seed"]
-    model = workload.build_model(sizes, seed, bench.device, MODELS[bench.policy])
-    tokens = workload.build_batch(own["batch"], own["length"], sizes["vocabulary"], seed, bench.device)
+    model, tokens = workload.model_and_batch(bench, MODELS[bench.policy])
     return {"model": (model, (tokens,))}
 
 

@@ -34,10 +34,7 @@ def timed(bench):
 
 @torch.no_grad()
 def _stream(bench):
-    settings = bench.settings
-    model = workload.build_model(settings["workload"], settings["seed"], bench.device)
-    lengths, vocabulary = settings["settings"]["lengths"], settings["workload"]["vocabulary"]
-    tokens = workload.build_requests(lengths, vocabulary, settings["seed"], bench.device)
+    model, tokens = workload.model_and_requests(bench)
     # The same tokens in another type, after a reset: no variant of the stream may be in the way.
     cases = {"model": tokens, "int32": [tokens[0], tokens[0].int()]}
     for case, requests in cases.items():
@@ -142,10 +139,11 @@ def _recompiles(bench, case: str, change: Change, dynamic: bool) -> tuple[int, s
     compiled(*change.first)
     kept, position = watcher.variants(), bench.log_position
     with change.around_second():
-        expected, actual = change.function(*change.second), compiled(*change.second)
+        expected = change.function(*change.second)
+        actual = compiled(*change.second)
     bench.agree(case, expected, actual, call=int(dynamic))
-    failed = [failure.text for item in bench.log_since(position).recompiles for failure in item.failures]
-    text = " | ".join(map(guards.guard_code, failed))
+    failures = [each for item in bench.log_since(position).recompiles for each in item.failures]
+    text = " | ".join(guards.guard_code(each.text) for each in failures)
     added = watcher.variants() - kept
     bench.record(
         "dynamic_recompiles" if dynamic else "static_recompiles", added, "recompiles", case=case, detail=text
