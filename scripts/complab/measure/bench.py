@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from complab import torchlog, units
-from complab.measure import calls, capture, compare, dynamo, memory, timing
+from complab.measure import calls, capture, compare, dynamo, failure, memory, timing
 
 
 class Bench:
@@ -89,16 +89,47 @@ class Bench:
 
     @contextlib.contextmanager
     def capturing(self, case: str):
-        """Record what Dynamo's state and torch's log say was captured in the enclosed calls of a case."""
-        position, graphs, frames = self.log_position, dynamo.graphs_captured(), dynamo.frame_counts()
-        yield
-        told = self.log_since(position)
-        tried, compiled = (
-            after - before for after, before in zip(dynamo.frame_counts(), frames, strict=True)
-        )
+        """Record what Dynamo's state and torch's log say was captured in the enclosed calls of a case.
+
+        Recorded too if a call raises; the exception goes on.
+        """
+        position, graphs, counts = self.log_position, dynamo.graphs_captured(), dynamo.frame_counts()
+        mark, raised = dynamo.newest_compilation(), True
+        try:
+            yield
+            raised = False
+        finally:
+            tried, compiled = (
+                after - before for after, before in zip(dynamo.frame_counts(), counts, strict=True)
+            )
+            self._record_frames(case, tried, compiled, dynamo.frames_since(mark), raised)
+            self.record("graphs_captured", dynamo.graphs_captured() - graphs, "graphs", case=case)
+            self._record_log(case, self.log_since(position))
+
+    def _record_frames(
+        self, case: str, tried: int, compiled: int, frames: list[dynamo.Frame] | None, raised: bool
+    ) -> None:
+        """Counts of frames, each compiled one by name, and why the others were given up.
+
+        The counters say what was tried and compiled, but 2.6 counts among the compiled ones a frame that it
+        gave up for a break in a loop. What was kept decides, where the release tells it.
+        """
         self.record("frames_tried", tried, "frames", case=case)
-        self.record("frames_compiled", compiled, "frames", case=case)
-        self.record("graphs_captured", dynamo.graphs_captured() - graphs, "graphs", case=case)
+        if frames is None:
+            self.record("frames_compiled", compiled, "frames", case=case)
+            return
+        kept = [frame for frame in frames if frame.kept]
+        given_up = [frame for frame in frames if not frame.kept]
+        if raised and frames and not frames[-1].kept:
+            # Not skipped: what it raised went to the caller.
+            given_up.pop()
+        self.record("frames_compiled", len(kept), "frames", case=case)
+        skipped = "; ".join(f"{capture.name_of(frame)}: {capture.reason_of(frame)}" for frame in given_up)
+        self.record("frames_skipped", len(given_up), "frames", case=case, detail=skipped)
+        for index, frame in enumerate(kept):
+            self.record("compiled_frame", 1, "frames", case=case, call=index, detail=capture.name_of(frame))
+
+    def _record_log(self, case: str, told: torchlog.Log) -> None:
         # By place: one break may be logged several times, how often differs by release.
         places = {(item.file, item.lineno): item for item in reversed(told.breaks)}
         breaks = "; ".join(
@@ -109,6 +140,44 @@ class Bench:
         self.record("log_recompiles", len(told.recompiles), "recompiles", case=case)
         limits = "; ".join(f"{item.setting} ({item.limit}): {item.last_reason}" for item in told.limits)
         self.record("limit_hits", len(told.limits), "hits", case=case, detail=limits)
+
+    def attempt(self, case: str, function: Callable, compiled: Callable, arguments: tuple) -> bool:
+        """Call a case for the first time, in eager and compiled, either of which may raise.
+
+        Records whether each runs and what was captured. If both run, how far they agree, and the seconds
+        of the compiled call if they do; if both raise, whether for the same cause. True if they agree.
+        """
+        expected, eager_error = failure.guarded(partial(function, *arguments))
+        self._record_run("eager_runs", case, eager_error)
+
+        def first_call() -> tuple[float, object]:
+            with self.capturing(case):
+                return self.clock.time(compiled, *arguments)
+
+        timed, compiled_error = failure.guarded(first_call)
+        self._record_run("compiled_runs", case, compiled_error)
+        if eager_error and compiled_error:
+            self._record_causes(case, eager_error, compiled_error)
+        if eager_error or compiled_error:
+            return False
+        seconds, actual = timed
+        agrees = self.agree(case, expected, actual, call=0)
+        if agrees:
+            self.record("first_call", seconds, "s", case=case)
+        self.say(f"{case}: first call {seconds:.2f} s")
+        return agrees
+
+    def _record_run(self, metric: str, case: str, error: Exception | None) -> None:
+        detail = failure.tell(error) if error else ""
+        self.record(metric, error is None, "1", case=case, detail=detail)
+        if error:
+            self.say(f"{case}: {metric.partition('_')[0]} raises {detail}")
+
+    def _record_causes(self, case: str, eager: Exception, compiled: Exception) -> None:
+        same = failure.same_cause(eager, compiled)
+        root = failure.tell(failure.chain(compiled)[-1])
+        told = failure.tell(eager) if same else f"eager: {failure.tell(eager)}; compiled: {root}"
+        self.record("same_cause", same, "1", case=case, detail=told)
 
     def serve(self, case: str, model: Callable, compiled: Callable | None, requests: list) -> None:
         """Send each request through eager and compiled, once, and record time, fate and agreement.

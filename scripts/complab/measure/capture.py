@@ -1,9 +1,12 @@
 """What did Dynamo capture, and what did it say about it?"""
 
+import ast
 import contextlib
 import io
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -85,3 +88,40 @@ def fullgraph_outcome(function, *arguments, **compile_options) -> FullgraphOutco
         lines = [line for line in str(refusal).splitlines() if line.strip()]
         return FullgraphOutcome(False, type(refusal).__name__, lines[0] if lines else "")
     return FullgraphOutcome(True, "", "")
+
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>\w+)_at_(?P<line>\d+)")
+_ANOTHER = "another graph break occurred: ***"
+
+
+def name_of(frame: dynamo.Frame) -> str:
+    """A frame as a person would call it: `forward of CausalBlock [1/0]`."""
+    resumed = _RESUMED.fullmatch(frame.name)
+    name = resumed["name"] if resumed else frame.name
+    holder = _class_around(frame.file, frame.line)
+    told = f"{name} of {holder}" if holder else name
+    return (
+        f"{told} resumed at line {resumed['line']} [{frame.compile_id}]"
+        if resumed
+        else f"{told} [{frame.compile_id}]"
+    )
+
+
+def reason_of(frame: dynamo.Frame) -> str:
+    """Why Dynamo kept nothing of a frame, in one line; the last reason decides where one led to another."""
+    lines = [line for line in frame.reason.rpartition(_ANOTHER)[2].splitlines() if line.strip()]
+    return lines[0].strip() if lines else f"reason not reported by torch {torch.__version__}"
+
+
+def _class_around(file: str, line: int) -> str:
+    """Name of the innermost class whose source holds this line, empty if there is none."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    classes = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.lineno <= line <= node.end_lineno
+    ]
+    return max(classes, key=lambda node: node.lineno).name if classes else ""

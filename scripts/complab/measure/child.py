@@ -40,6 +40,8 @@ def main(request_file: str) -> None:
     from complab.measure import capture, dynamo
     from complab.measure.bench import Bench
 
+    # A hook that runs inside a compiled call is a frame like any other, and would be captured and counted.
+    dynamo.never_capture(_note_spawned)
     settings = request["config"]
     preamble_seconds = _prepare(torch, settings)
     limit_name = dynamo.set_recompile_limit(settings["recompile_limit"])

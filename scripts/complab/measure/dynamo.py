@@ -6,6 +6,7 @@ internals. `capabilities` says what this release offers; a fact it does not offe
 """
 
 import logging
+from dataclasses import dataclass
 
 import torch
 import torch._dynamo as _dynamo
@@ -24,6 +25,18 @@ METRIC_FIELDS = (
     "backend_compile_time_s",
     "restart_reasons",
 )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame Dynamo tried: its code, whether a variant was kept, and why not if torch says so."""
+
+    compile_id: str
+    name: str
+    file: str
+    line: int
+    kept: bool
+    reason: str
 
 
 def capabilities() -> dict[str, bool]:
@@ -79,6 +92,11 @@ def vector_isa() -> tuple[str, str]:
 def skip_vector_isa_probes() -> None:
     """Have Inductor take the processor's word for its instruction sets, without compiling probes for them."""
     _inductor_config().cpp.vec_isa_ok = True
+
+
+def never_capture(function) -> None:
+    """Have Dynamo leave this function's frames alone, whoever calls it."""
+    _dynamo.decorators.skip(function)
 
 
 def reset() -> None:
@@ -153,6 +171,44 @@ def compilation_metrics() -> list[dict] | None:
             if getattr(metric, name, None) is not None
         }
         for metric in _utils.get_compilation_metrics()
+    ]
+
+
+def newest_compilation():
+    """A mark for `frames_since`: the last thing Dynamo has told about its compilations, None if nothing."""
+    told = _utils.get_compilation_metrics() if hasattr(_utils, "get_compilation_metrics") else ()
+    return told[-1] if told else None
+
+
+def frames_since(mark) -> list[Frame] | None:
+    """Each frame Dynamo tried after ``mark``, in order; None where the release does not tell, or not all.
+
+    The releases keep the last 64 compilations only, so a mark that is gone leaves an unknown number.
+    """
+    if not hasattr(_utils, "get_compilation_metrics"):
+        return None
+    told = list(_utils.get_compilation_metrics())
+    if mark is None:
+        # Full to the brim, it may have lost some.
+        return (
+            None if len(told) >= getattr(_utils, "DEFAULT_COMPILATION_METRICS_LIMIT", 64) else _frames(told)
+        )
+    places = [index for index, metric in enumerate(told) if metric is mark]
+    return _frames(told[places[0] + 1 :]) if places else None
+
+
+def _frames(told: list) -> list[Frame]:
+    return [
+        Frame(
+            str(metric.compile_id),
+            metric.co_name,
+            metric.co_filename,
+            metric.co_firstlineno,
+            # Guards are built for what is kept only; 2.6 counts a frame it gave up among the compiled ones.
+            kept=metric.guard_count is not None,
+            reason=metric.fail_reason or "",
+        )
+        for metric in told
     ]
 
 

@@ -48,10 +48,10 @@ class TokenModel(nn.Module):
         return self.to_logits(self.final_norm(x))
 
 
-def build_model(sizes: dict, seed: int, device: str) -> TokenModel:
-    """The controlled model in inference mode, weights drawn from ``seed``."""
+def build_model(sizes: dict, seed: int, device: str, model: type[TokenModel] = TokenModel) -> TokenModel:
+    """The controlled model, or a variant of it, in inference mode; weights drawn from ``seed``."""
     torch.manual_seed(seed)
-    return TokenModel(**sizes).eval().to(device)
+    return model(**sizes).eval().to(device)
 
 
 def model_and_requests(bench) -> tuple[TokenModel, list]:
@@ -62,7 +62,21 @@ def model_and_requests(bench) -> tuple[TokenModel, list]:
     return model, build_requests(lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device)
 
 
+def model_and_batch(bench, model: type[TokenModel] = TokenModel) -> tuple[TokenModel, torch.Tensor]:
+    """The controlled model, or a variant of it, and the batch that the experiment's settings describe."""
+    settings, own = bench.settings, bench.settings["settings"]
+    sizes, seed = settings["workload"], settings["seed"]
+    tokens = build_batch(own["batch"], own["length"], sizes["vocabulary"], seed, bench.device)
+    return build_model(sizes, seed, bench.device, model), tokens
+
+
 def build_requests(lengths: list[int], vocabulary: int, seed: int, device: str) -> list:
     """One token tensor (1, T) int64 per length, drawn from ``seed``."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(vocabulary, (1, length), generator=generator).to(device) for length in lengths]
+
+
+def build_batch(batch: int, length: int, vocabulary: int, seed: int, device: str) -> torch.Tensor:
+    """One token tensor (batch, length) int64, drawn from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(vocabulary, (batch, length), generator=generator).to(device)
