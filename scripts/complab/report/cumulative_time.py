@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from complab.report import labels
 from complab.report.gather import Gathered
@@ -127,7 +127,7 @@ def _crossing(axes: Axes, cache: str, even: Number, eager: float) -> tuple[tuple
     axes.plot([low, high], [y, y], "|-", color=COLOURS[cache], linewidth=1.1, markersize=6, zorder=5)
     axes.plot(x, y, "o", color=COLOURS[cache], markerfacecolor=FACES[cache], markersize=5, zorder=6)
     colour = tuple(0.75 * part for part in to_rgb(COLOURS[cache]))
-    return ((low, high), (y, y)), (f"{_rough(even.value)} calls", x, y, colour)
+    return ((low, high), (y, y)), (_rough(even.value), x, y, colour)
 
 
 def _rough(calls: float) -> str:
@@ -142,8 +142,10 @@ def _say(axes: Axes, evens: dict[str, Number]) -> None:
     if not why:
         return
     alike = len(set(why.values())) == 1 and len(why) == len(evens)
-    told = [next(iter(why.values()))] if alike else [f"{cache}: {text}" for cache, text in why.items()]
-    text = "\n".join(line.replace(": ", ":\n", 1) if alike else line for line in told)
+    if alike:
+        text = f"break even {why['cold']}".replace(": ", ":\n")
+    else:
+        text = "\n".join(f"{cache}: {reason}" for cache, reason in why.items())
     axes.text(0.96, 0.04, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7)
 
 
@@ -153,7 +155,7 @@ def _axes(axes: Axes, last: float) -> None:
     axes.yaxis.set_major_locator(LogLocator(10, numticks=7))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _with_unit(seconds)))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
 
 
 def _with_unit(seconds: float) -> str:
