@@ -79,7 +79,8 @@ def every_output_is_right(run: Run) -> None:
     for cell, record in run.records.items():
         right = [row.value for row in record.rows if row.metric == "within_tolerance"]
         assert all(right), str(cell)
-        assert bool(right) == (cell.policy != "eager")
+        # A loop over varying shapes is timed as a whole and compared with nothing.
+        assert bool(right) == (cell.policy not in ("eager", "shape-varying")), str(cell)
 
 
 def static_fills_the_limit_and_is_refused_once(run: Run) -> None:

@@ -204,6 +204,24 @@ class Bench:
                 line += f"  compiled {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}"
             self.say(line)
 
+    def loop(self, case: str, model: Callable, compiled: Callable, requests: list) -> None:
+        """Send each request through compiled only and record its fate, and the seconds of all together.
+
+        Nothing is compared with eager, so these calls are no evidence of agreement.
+        """
+        watcher, total = calls.CallWatcher(model), 0.0
+        for index, arguments in enumerate(requests):
+            length = arguments[0].shape[-1]
+            self.record("sequence_length", length, "elements", case=case, call=index)
+            position, before = self.log_position, watcher.before()
+            seconds, _ = self.clock.time(compiled, *arguments)
+            fate = watcher.after(before, *arguments)
+            self._record_call(case, index, fate, self.log_since(position), watcher.variants())
+            total += seconds
+            self.say(f"{index:4d}  length {length:4d}  {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}")
+        self.record("compiled_runs", 1, "1", case=case)
+        self.record("loop_time", total, "s", case=case)
+
     def _record_call(self, case: str, index: int, fate: str, told: torchlog.Log, variants: int) -> None:
         self.record(fate, 1, "calls", case=case, call=index, detail=calls.LABELS[fate])
         self.record("variants", variants, "variants", case=case, call=index)

@@ -5,7 +5,10 @@ internals. `capabilities` says what this release offers; a fact it does not offe
 "not reported by this release", never as 0.
 """
 
+import contextlib
 import logging
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +42,19 @@ class Frame:
     reason: str
 
 
+@dataclass(frozen=True)
+class Span:
+    """A named stretch of compilation, in nanoseconds since the epoch."""
+
+    name: str
+    start: int
+    end: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / 1e9
+
+
 def capabilities() -> dict[str, bool]:
     """What this release can tell, by name; written into every provenance record."""
     inductor = _inductor_config()
@@ -48,6 +64,7 @@ def capabilities() -> dict[str, bool]:
         "counters": hasattr(_utils, "counters"),
         "cache_entries": _cache_entry_list is not None,
         "compilation_metrics": hasattr(_utils, "get_compilation_metrics"),
+        "compile_spans": _span_log() is not None,
         "explain": hasattr(_dynamo, "explain"),
         "mark_dynamic": hasattr(_dynamo, "mark_dynamic"),
         "mark_unbacked": hasattr(_dynamo.decorators, "mark_unbacked"),
@@ -158,6 +175,37 @@ def log_streams() -> list[logging.StreamHandler]:
     """The handlers through which torch prints its log now; `set_logs` makes new ones."""
     # By exact type: torch's structured trace handler is a subclass that closes the file it writes to.
     return [handler for handler in _logging_internal.handlers if type(handler) is logging.StreamHandler]
+
+
+def _span_log():
+    """The object that is told of every timed stretch of compilation; None where there is none to ask."""
+    log = getattr(_utils, "get_chromium_event_logger", lambda: None)()
+    return log if hasattr(log, "log_event_end") else None
+
+
+@contextlib.contextmanager
+def compile_spans() -> Iterator[list[Span] | None]:
+    """The stretches of compilation that this thread ends in the context, in the order in which they end.
+
+    None where this release does not tell.
+    """
+    log = _span_log()
+    if log is None:
+        yield None
+        return
+    spans: list[Span] = []
+    passed_on, ours = log.log_event_end, threading.get_ident()
+
+    def note(event_name, time_ns, metadata, start_time_ns, *others, **named):
+        if threading.get_ident() == ours:
+            spans.append(Span(event_name, start_time_ns, time_ns))
+        return passed_on(event_name, time_ns, metadata, start_time_ns, *others, **named)
+
+    log.log_event_end = note
+    try:
+        yield spans
+    finally:
+        del log.log_event_end
 
 
 def compilation_metrics() -> list[dict] | None:

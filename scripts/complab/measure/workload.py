@@ -80,3 +80,16 @@ def build_batch(batch: int, length: int, vocabulary: int, seed: int, device: str
     """One token tensor (batch, length) int64, drawn from ``seed``."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(vocabulary, (batch, length), generator=generator).to(device)
+
+
+def pointwise_chain(x):
+    """Sixteen cheap elementwise operations, each a pass over memory unless they are fused."""
+    for _ in range(4):
+        x = torch.relu(x * 0.5 + 0.25) - 0.125
+    return x
+
+
+def build_square(size: int, seed: int, device: str):
+    """A matrix (size, size) of numbers between 0 and 1, drawn from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(size, size, generator=generator).to(device)

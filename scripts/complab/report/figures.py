@@ -12,7 +12,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from complab.config import PROJECT, Settings
-from complab.report import call_stream, cost_against_steady, instruments_and_cost, labels, names, tables
+from complab.report import (
+    call_stream,
+    cost_against_steady,
+    cumulative_time,
+    instruments_and_cost,
+    labels,
+    names,
+    relative_cost,
+    tables,
+)
 from complab.report.gather import Gathered
 from complab.report.number import Number
 
@@ -21,6 +30,8 @@ KINDS = {
     "call-stream": call_stream,
     "instruments-and-cost": instruments_and_cost,
     "cost-against-steady": cost_against_steady,
+    "cumulative-time": cumulative_time,
+    "relative-cost": relative_cost,
 }
 WIDTH = 6.3
 

@@ -1,0 +1,95 @@
+"""Kind `relative-cost`: what does each policy cost once compiled, relative to eager?"""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from complab.report import statistics
+from complab.report.gather import Gathered
+from complab.report.number import Ask, Number
+from complab.report.selection import Where, find
+
+HEIGHT = 2.6
+INK, BAND = "#0072B2", "#DDDDDD"
+SINGLE = {"linestyle": "", "marker": ".", "color": INK, "alpha": 0.45, "markeredgewidth": 0}
+RATIO = Ask("ratio", ("steady_compiled",), "steady_eager", rounding="2 decimals")
+CONTROL = Ask("ratio", ("steady_control",), "steady_eager", rounding="2 decimals")
+VERDICT = Ask("verdict", ("steady_compiled",), "steady_eager")
+CONTROL_VERDICT = Ask("verdict", ("steady_control",), "steady_eager")
+
+
+def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
+    """Ratio, verdict and A/A control by `policy/what`; a policy that compiles nothing has its control only.
+
+    Cold processes only: a warm one runs the same binaries, so it is no independent sample.
+    """
+    case = spec["cases"][0]
+    caches = {record.cell.policy: record.cell.cache for record in gathered.records}
+    found = {}
+    for policy in spec["policies"] or caches:
+        eager = caches.get(policy) == "none"
+        where = Where(policy, "none" if eager else "cold", case)
+        found[f"{policy}/ratio"] = find(gathered, CONTROL if eager else RATIO, where)
+        found[f"{policy}/verdict"] = find(gathered, CONTROL_VERDICT if eager else VERDICT, where)
+        found[f"{policy}/control"] = find(gathered, CONTROL, where)
+    return found
+
+
+def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> None:
+    """One row per policy: ratio with its interval, single processes, and the band of no difference."""
+    axes = figure.add_subplot()
+    policies = list(dict.fromkeys(name.split("/")[0] for name in marks))
+    axes.set_yticks(range(len(policies)), policies)
+    axes.set_ylim(len(policies) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    axes.tick_params(left=False)
+    axes.axvline(1, color="black", linewidth=0.9, zorder=2)
+    drawn = []
+    for row, policy in enumerate(policies):
+        drawn += _row(
+            axes, row, {what: marks[f"{policy}/{what}"] for what in ("ratio", "verdict", "control")}, noise
+        )
+    low, high = min([*drawn, 1]), max([*drawn, 1])
+    room = max(0.15 * (high - low), 0.05)
+    axes.set_xlim(low - room, high + room)
+    axes.set_xlabel("steady state relative to eager (less than 1: faster than eager)")
+    several = any(len(number.samples) > 1 for number in marks.values())
+    handles = [Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference")]
+    handles += [Line2D([], [], label="single process", **SINGLE)] if several else []
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def _row(axes: Axes, row: int, told: dict[str, Number], noise: dict) -> list[float]:
+    """Draw one policy; returns every number that must fit into the axes."""
+    ratio = told["ratio"]
+    if not ratio.facts:
+        _say(axes, row, ratio.head)
+        return []
+    low, high = _band(told["control"], noise)
+    axes.add_patch(Rectangle((low, row - 0.15), high - low, 0.45, color=BAND, linewidth=0, zorder=1))
+    drawn = [*ratio.samples, low, high]
+    if ratio.low is not None:
+        ends = [ratio.low, ratio.high]
+        axes.plot(ends, [row, row], "|-", color=INK, linewidth=1.3, markersize=7, zorder=4)
+        drawn += ends
+    if len(ratio.samples) > 1:
+        axes.plot(ratio.samples, [row + 0.2] * len(ratio.samples), markersize=4.5, zorder=3, **SINGLE)
+    axes.plot(ratio.value, row, "o", color=INK, markersize=4, zorder=5)
+    _say(axes, row - 0.32, f"{ratio.text}, {told['verdict'].head}")
+    return drawn
+
+
+def _band(control: Number, noise: dict) -> tuple[float, float]:
+    """Ratios that count as no difference."""
+    if control.low is None:
+        width = 1 + noise["practical_threshold"]
+        return 1 / width, width
+    told = statistics.Interval(control.value, control.low, control.high, control.processes)
+    return statistics.band(told, noise["practical_threshold"])
+
+
+def _say(axes: Axes, y: float, text: str) -> None:
+    clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    middle = {"ha": "center", "va": "center", "transform": axes.get_yaxis_transform()}
+    axes.text(0.5, y, text, bbox=clear, zorder=6, **middle)
