@@ -8,17 +8,18 @@ import argparse
 import ast
 import contextlib
 import json
+import shutil
 import signal
 import sys
 import tempfile
 import traceback
 from pathlib import Path
 
-from complab import config, evidence, facts, preflight
+from complab import config, evidence, facts, preflight, structured
 from complab.config import Cell
 from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
 from complab.job import Job, Outcome
-from complab.measure import cache, headers, isolation, ledger
+from complab.measure import cache, headers, isolation, ledger, observers
 from complab.publish import publish, record_failure, require_target
 from complab.staleness import Plan
 
@@ -216,9 +217,12 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
     if keep_cache and job.cell.cache == "cold":
         cache.seal(place.cache, place.root / evidence.SEALED_CACHE)
         (place.root / evidence.CACHE_MANIFEST).write_text(evidence.json_text(seen.after), encoding="utf-8")
-    processes = [timed, *_probes(job, place)]
+    observed = _observers(job, place, seen.after)
+    processes = [timed, *_probes(job, place), *_trace(job, place), *observed]
     job.stage = "judging"
-    rows = [_row(job.cell, row) for process in processes for row in process["rows"]]
+    told = [row for process in processes for row in process["rows"]]
+    told += observers.differences([row for process in observed for row in process["rows"]])
+    rows = [_row(job.cell, row) for row in told]
     job.log = "".join(_log_section(process) for process in processes)
     filled = ledger.fill(rows, job.settings["tolerance"], job.settings["recompile_limit"])
     record = {
@@ -266,8 +270,12 @@ def _doubts_about_cold(job: Job, outputs: str) -> list[str]:
     return doubts
 
 
-def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> dict:
-    environment = isolation.child_environment(place, job.settings["threads"], folder)
+def _process(
+    job: Job, name: str, place: isolation.Workplace, folder: Path, instrument: dict[str, str] | None = None
+) -> dict:
+    """Run one process of the cell on a cache folder, with an instrument's variables in its environment."""
+    instrument = instrument or {}
+    environment = isolation.child_environment(place, job.settings["threads"], folder) | instrument
     request = {"cell": vars(job.cell), "config": job.settings, "vector_isa_known": job.vector_isa_known}
     try:
         done = isolation.run_process(name, request, place, job.python, environment, job.timeout, job.say)
@@ -291,7 +299,7 @@ def _process(job: Job, name: str, place: isolation.Workplace, folder: Path) -> d
             f"the measured process imported {min(unknown)}, which the code digest does not cover; "
             "import it by name"
         )
-    done["variables"] = environment
+    done |= {"variables": environment, "instrument": instrument}
     return done
 
 
@@ -300,10 +308,42 @@ def _probes(job: Job, place: isolation.Workplace) -> list[dict]:
 
     Capture does not depend on what lies on disk, so a warm cell leaves the question to its cold one.
     """
-    if job.cell.policy == "eager" or job.cell.cache == "warm" or not job.settings["probes"]:
+    if not _asks_about_capture(job) or not {"explain", "fullgraph"} & set(job.settings["probes"]):
         return []
     job.stage = "probes"
     return [_process(job, "probes", place, place.root / "probe-cache")]
+
+
+def _asks_about_capture(job: Job) -> bool:
+    return job.cell.policy != "eager" and job.cell.cache != "warm"
+
+
+def _trace(job: Job, place: isolation.Workplace) -> list[dict]:
+    """A further process whose structured trace becomes a file of the cell, on an empty cache of its own."""
+    if not _asks_about_capture(job) or "trace" not in job.settings["probes"]:
+        return []
+    job.stage = "trace"
+    folder = place.root / "trace"
+    done = _process(job, "trace", place, place.root / "trace-cache", {"TORCH_TRACE": str(folder)})
+    text = "".join(path.read_bytes().decode("utf-8") for path in sorted(folder.glob("*.log")))
+    kept = structured.rewritten(text, job.clean)
+    (place.root / evidence.TRACE_LOG).write_text(kept, encoding="utf-8", newline="\n")
+    return [done]
+
+
+def _observers(job: Job, place: isolation.Workplace, left: dict[str, dict]) -> list[dict]:
+    """One process per observer, each on its own verified copy of the cache that the timed one left."""
+    done = []
+    for observer in observers.wanted(job.cell.policy, job.cell.cache, job.settings):
+        job.stage = observers.process_of(observer)
+        sealed, folder = place.root / evidence.SEALED_CACHE, place.root / job.stage
+        if not sealed.exists():
+            cache.seal(place.cache, sealed)
+        cache.unpack(sealed, left, folder / "cache")
+        done.append(_process(job, job.stage, place, folder / "cache", observers.variables(observer, folder)))
+        # Its copy and what it wrote are looked at by nobody, and there are many.
+        shutil.rmtree(folder)
+    return done
 
 
 def _observe(place: isolation.Workplace, sealed_headers: dict, before: dict, timed: dict) -> cache.Observed:

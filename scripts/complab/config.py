@@ -16,6 +16,8 @@ import jsonschema
 import yaml
 
 from complab.errors import UsageProblem
+from complab.measure.observers import CONTROL
+from complab.measure.observers import POLICY as OBSERVERS
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCHEMA_FILE = PROJECT / "workflow" / "schemas" / "config.schema.yaml"
@@ -107,7 +109,7 @@ class Settings:
             settings["lengths"] = self.values["streams"][settings.pop("stream")]
         chosen = {key: self.values[key] for key in MEASURED_KEYS}
         chosen |= {"device": device, "settings": settings}
-        chosen |= {key: entry[key] for key in ("probes", "steady_rounds")}
+        chosen |= {key: entry[key] for key in ("probes", "observers", "steady_rounds")}
         return json.loads(json.dumps(chosen))
 
 
@@ -262,6 +264,17 @@ def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
                     f"{where}: experiments.{name}.exhibit.tables.{table}.columns.{column}.against: "
                     f"no policy '{spec['against']}'; choose from {', '.join(entry['policies'])}"
                 )
+    observed = entry["observers"]
+    if (OBSERVERS in entry["policies"]) != bool(observed) or (observed and CONTROL not in observed):
+        raise UsageProblem(
+            f"{where}: experiments.{name}.observers: observers belong to a policy named {OBSERVERS}, "
+            f"and are held against one named {CONTROL}; give all three or none"
+        )
+    if entry["exhibit"]["trace"] and "trace" not in entry["probes"]:
+        raise UsageProblem(
+            f"{where}: experiments.{name}.exhibit.trace: only a process under the probe 'trace' leaves a trace; "
+            "add it to probes"
+        )
     for policy, caches in entry["policies"].items():
         if policy == "eager" and caches != ["none"]:
             raise UsageProblem(

@@ -27,10 +27,11 @@ EVIDENCE = "evidence.csv"
 LEDGER = "ledger.json"
 TORCH_LOG = "torch.log"
 RUN_LOG = "run.log"
+TRACE_LOG = "trace.log"
 SEALED_CACHE = "cache.tar"
 CACHE_MANIFEST = "cache.manifest.json"
 
-FILES = {PROVENANCE, EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG, SEALED_CACHE, CACHE_MANIFEST}
+FILES = {PROVENANCE, EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG, TRACE_LOG, SEALED_CACHE, CACHE_MANIFEST}
 
 # A measured cell is evidence only with all of these; a failed one keeps its log and its record.
 REQUIRED = {"measured": {EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG}, "failed": {RUN_LOG}}

@@ -64,7 +64,7 @@ def publish(job: Job, outcome: Outcome, out: Path, stack: contextlib.ExitStack) 
     }
     for name, text in texts.items():
         (private / name).write_text(job.clean(text), encoding="utf-8", newline="\n")
-    for name in (evidence.SEALED_CACHE, evidence.CACHE_MANIFEST):
+    for name in (evidence.SEALED_CACHE, evidence.CACHE_MANIFEST, evidence.TRACE_LOG):
         if (job.place.root / name).exists():
             shutil.move(job.place.root / name, private / name)
     evidence.place(private, out, _provenance(job, outcome))
@@ -109,7 +109,7 @@ def _provenance(job: Job, outcome: Outcome | None) -> dict:
         "gpu": outcome.gpus if outcome else facts.visible(facts.collect_gpus()),
         "variables": outcome.processes[0]["variables"] if outcome else {},
         "processes": [
-            {key: process[key] for key in ("name", "argv", "seconds", "exit_status")}
+            {key: process[key] for key in ("name", "argv", "seconds", "exit_status", "instrument")}
             for process in (outcome.processes if outcome else [])
         ],
         "cache": outcome.cache if outcome else {"verdict": "not-judged", "reasons": []},

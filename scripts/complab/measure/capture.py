@@ -37,6 +37,15 @@ def capture_logs(**categories: bool):
         dynamo.set_logs()
 
 
+@contextlib.contextmanager
+def redirected_logs():
+    """Collect what torch's own handlers print, under whatever TORCH_LOGS says; yields a text buffer."""
+    buffer = io.StringIO()
+    for handler in dynamo.log_streams():
+        handler.setStream(buffer)
+    yield buffer
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Dynamo's explanation of one call: graphs, breaks, ops, and the first line of each reason."""

@@ -23,11 +23,15 @@ sys.addaudithook(_note_spawned)
 import contextlib  # noqa: E402
 import ctypes  # noqa: E402
 import importlib  # noqa: E402
+import io  # noqa: E402
 import json  # noqa: E402
 import signal  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+from complab.measure import observers  # noqa: E402
+
+TRACE = "trace"
 LOG_CATEGORIES = {"graph_breaks": True, "recompiles": True}
 
 
@@ -49,7 +53,7 @@ def main(request_file: str) -> None:
         dynamo.skip_vector_isa_probes()
     script = importlib.import_module(request["cell"]["experiment"])
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(capture.capture_logs(**LOG_CATEGORIES))
+        log = stack.enter_context(_log(request["process"], capture))
         bench = Bench(request, log)
         try:
             _run(request["process"], script, bench, torch)
@@ -61,6 +65,13 @@ def main(request_file: str) -> None:
         _record_compilations(bench, dynamo)
     (folder / "rows.jsonl").write_text(bench.rows_text(), encoding="utf-8")
     (folder / "facts.json").write_text(json.dumps(_facts(torch, dynamo, limit_name, bench)), encoding="utf-8")
+
+
+def _log(process: str, capture):
+    """What is collected of torch's log: an observer's process has the log of its environment or none."""
+    if not observers.observer_of(process):
+        return capture.capture_logs(**LOG_CATEGORIES)
+    return capture.redirected_logs() if "TORCH_LOGS" in os.environ else contextlib.nullcontext(io.StringIO())
 
 
 def _die_with_parent() -> None:
@@ -90,13 +101,22 @@ def _prepare(torch, settings: dict) -> float:
 
 
 def _run(process: str, script, bench, torch) -> None:
+    from complab.measure import observe, tracing
+    from complab.measure.policies import SHAPE_POLICIES
+
     if process == "timed":
         script.timed(bench)
         return
-    from complab.measure.policies import SHAPE_POLICIES
-
     with torch.no_grad():
-        for case, (function, arguments) in script.subjects(bench).items():
+        if process == TRACE:
+            for case, (function, calls) in script.traced(bench).items():
+                tracing.record(bench, case, function, calls)
+            return
+        subjects = script.subjects(bench)
+        if observer := observers.observer_of(process):
+            observe.observe(bench, observer, *next(iter(subjects.values())))
+            return
+        for case, (function, arguments) in subjects.items():
             # Each resets Dynamo before it looks, so neither sees what the other has compiled.
             if "explain" in bench.settings["probes"]:
                 bench.explain(case, function, arguments)

@@ -146,6 +146,18 @@ def counters() -> dict[str, dict[str, int]]:
     return told
 
 
+def cache_counts() -> dict[str, int]:
+    """Lookups of the disk caches so far in this process, by what they came to, of each cache this release has."""
+    told = {
+        "fxgraph_hits": _utils.counters["inductor"].get("fxgraph_cache_hit", 0),
+        "fxgraph_misses": _utils.counters["inductor"].get("fxgraph_cache_miss", 0),
+    }
+    if capabilities()["aot_autograd_cache"]:
+        told["autograd_hits"] = _utils.counters["aot_autograd"].get("autograd_cache_hit", 0)
+        told["autograd_misses"] = _utils.counters["aot_autograd"].get("autograd_cache_miss", 0)
+    return told
+
+
 def cache_entries(code) -> list | None:
     """The variants Dynamo keeps for a code object, None where this release does not tell."""
     return None if _cache_entry_list is None else list(_cache_entry_list(code))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from complab import guards
 from complab.errors import counted
 from complab.evidence import Row
+from complab.measure.observers import observed
 
 LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
 PASS, FAIL, NO_EVIDENCE, NOT_JUDGED = "pass", "fail", "no evidence", "not judged"
@@ -90,7 +91,7 @@ def fill(rows: list[Row], tolerance: dict, limit: int) -> dict:
     """The ledgers of a cell: ``{"regions": {case: ledger}}`` for each case of a policy that compiles."""
     by_case: dict[str, list[Row]] = {}
     for row in rows:
-        if row.case not in ("", "process") and row.policy != EAGER:
+        if row.case not in ("", "process") and row.policy != EAGER and not observed(row.policy, row.case):
             by_case.setdefault(row.case, []).append(row)
     return {
         "regions": {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from complab import evidence
 from complab.config import Settings
-from complab.report import claims, claims_table, figures, gather, lineage, names, register, tables
+from complab.report import claims, claims_table, figures, gather, lineage, names, pages, register, tables
 
 
 def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> list[Path]:
@@ -32,9 +32,13 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
     if "figure" in exhibit:
         marks, pictures = figures.draw(gathered, settings)
         files |= pictures
+    if exhibit["trace"]:
+        files |= pages.draw(gathered)
+        files[f"{names.table_stem(experiment, names.MAIN_TABLE)}.md"] += pages.link(gathered)
     cells = {name: table.cells for name, table in built.items()}
     files[f"{experiment}.lineage.json"] = lineage.document(gathered, cells, marks)
-    assert sorted(files) == sorted(wanted), (sorted(files), sorted(wanted))
+    named = sorted(name for name in files if "/" not in name or name in wanted)
+    assert named == sorted(wanted), (named, sorted(wanted))
     return place(files, Path(exhibits) / settings.run)
 
 
@@ -58,8 +62,12 @@ def place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     try:
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
+            (private / name).parent.mkdir(parents=True, exist_ok=True)
             (private / name).write_bytes(data)
-        for name in files:
+        # A folder is replaced as a whole, so that no page of an earlier drawing stays in it.
+        for name in dict.fromkeys(name.partition("/")[0] for name in files):
+            if (private / name).is_dir():
+                shutil.rmtree(folder / name, ignore_errors=True)
             os.replace(private / name, folder / name)
     finally:
         shutil.rmtree(private, ignore_errors=True)
@@ -69,7 +77,7 @@ def place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
 def write_manifest(settings: Settings, folder: Path) -> Path:
     """Hash every exhibit file of the run in ``folder`` into its manifest, so that a later change shows."""
     folder = Path(folder)
-    wanted = names.every_output(settings)
+    wanted = names.with_pages(folder, names.every_output(settings))
     files = {name: evidence.file_entry(folder / name) for name in sorted(wanted)}
     manifest = folder / names.MANIFEST
     evidence.write_atomically(manifest, evidence.json_text({"files": files}))

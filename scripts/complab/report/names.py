@@ -3,6 +3,8 @@
 Snakemake asks this while it reads the rules, so nothing heavy may be imported here.
 """
 
+from pathlib import Path
+
 from complab.config import Settings
 
 MANIFEST = "manifest.json"
@@ -18,13 +20,22 @@ def table_stem(experiment: str, table: str) -> str:
     return experiment if table == MAIN_TABLE else f"{experiment}.{table}"
 
 
+def pages_index(experiment: str) -> str:
+    """First page of the folder that is drawn from a structured trace."""
+    return f"{experiment}.tlparse/index.html"
+
+
 def outputs(settings: Settings, experiment: str) -> list[str]:
-    """Every file of the experiment's exhibit by name, none if it declares no exhibit."""
+    """Every file of the experiment's exhibit by name, none if it declares no exhibit.
+
+    Of a folder of pages only the first is named: which others there are, the trace decides.
+    """
     exhibit = settings.experiment(experiment)["exhibit"]
     stems = [table_stem(experiment, table) for table in exhibit["tables"]]
     tables = [f"{stem}.{end}" for stem in stems for end in TABLE_FORMATS]
     figures = [f"{experiment}.{end}" for end in FIGURE_FORMATS] if "figure" in exhibit else []
-    drawn = tables + figures
+    pages = [pages_index(experiment)] if exhibit["trace"] else []
+    drawn = tables + figures + pages
     return [*drawn, f"{experiment}.lineage.json"] if drawn else []
 
 
@@ -47,3 +58,12 @@ def every_output(settings: Settings) -> list[str]:
     """Every exhibit file of the run."""
     drawn = [file for experiment in settings["experiments"] for file in outputs(settings, experiment)]
     return [*drawn, *ledger_outputs(settings), *CLAIMS]
+
+
+def with_pages(folder: Path, wanted: list[str]) -> list[str]:
+    """The exhibit's files with every file beside a first page, as they lie in ``folder``."""
+    found = list(wanted)
+    for index in (name for name in wanted if "/" in name):
+        below = sorted(path for path in (folder / index).parent.rglob("*") if path.is_file())
+        found += [name for path in below if (name := path.relative_to(folder).as_posix()) != index]
+    return found
