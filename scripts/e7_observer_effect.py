@@ -34,7 +34,7 @@ class Chain(torch.nn.Module):
 
 
 class Printing(Chain):
-    """Prints half-way if the flag says so. A frame cannot be resumed inside a loop, so all of it runs eager."""
+    """Prints half-way if the flag says so. No frame is resumed inside a loop, so all of it runs eager."""
 
     def forward(self, x):
         for step in range(self.depth):

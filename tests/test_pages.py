@@ -95,7 +95,7 @@ def test_a_failed_cell_is_told_in_place_of_pages(results, tmp_path):
 
 def test_a_machine_without_the_program_is_told_what_to_install(results, tmp_path, monkeypatch):
     monkeypatch.setattr(pages.sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(EnvironmentProblem, match="tlparse: missing.*install the lock"):
+    with pytest.raises(EnvironmentProblem, match=r"tlparse: missing.*install the lock"):
         draw(results, tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
 

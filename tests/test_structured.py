@@ -5,6 +5,7 @@ once where it can go on and once in a loop, compiles one function for three leng
 """
 
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -70,8 +71,9 @@ class TestRecorded:
 
 def entry_text(payload, total=None):
     total = total or hashlib.md5(payload.encode()).hexdigest()
-    head = 'V0131 23:59:59.123000 4711 torch/_dynamo/output_graph.py:1] {"dynamo_output_graph": {}, "has_payload": '
-    return f'{head}"{total}"}}\n' + "".join(f"\t{line}\n" for line in payload.split("\n"))
+    told = json.dumps({"dynamo_output_graph": {}, "has_payload": total})
+    head = f"V0131 23:59:59.123000 4711 torch/_dynamo/output_graph.py:1] {told}\n"
+    return head + "".join(f"\t{line}\n" for line in payload.split("\n"))
 
 
 def test_an_entry_is_counted_with_its_whole_payload_only():

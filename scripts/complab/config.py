@@ -272,7 +272,7 @@ def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
         )
     if entry["exhibit"]["trace"] and "trace" not in entry["probes"]:
         raise UsageProblem(
-            f"{where}: experiments.{name}.exhibit.trace: only a process under the probe 'trace' leaves a trace; "
+            f"{where}: experiments.{name}.exhibit.trace: only a process under the probe 'trace' leaves one; "
             "add it to probes"
         )
     for policy, caches in entry["policies"].items():

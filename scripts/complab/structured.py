@@ -7,7 +7,7 @@ An entry is one line, a log prefix and a JSON object that says what happened in 
 (a graph, a message, generated code) follows it in lines that begin with a tab, and the object's
 `has_payload` is the MD5 of its text:
 
-    V0131 23:59:59.123000 4711 torch/_dynamo/guards.py:2791] {"artifact": {...}, "frame_id": 0, "has_payload": ...}
+    V0131 23:59:59.123000 4711 torch/_dynamo/guards.py:2791] {"artifact": {...}, "has_payload": ...}
     \tthe payload
 
 What the releases write (2.6 | 2.13, where it differs):

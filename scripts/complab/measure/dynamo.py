@@ -147,7 +147,7 @@ def counters() -> dict[str, dict[str, int]]:
 
 
 def cache_counts() -> dict[str, int]:
-    """Lookups of the disk caches so far in this process, by what they came to, of each cache this release has."""
+    """Lookups of each disk cache this release has, so far in this process, by what they came to."""
     told = {
         "fxgraph_hits": _utils.counters["inductor"].get("fxgraph_cache_hit", 0),
         "fxgraph_misses": _utils.counters["inductor"].get("fxgraph_cache_miss", 0),

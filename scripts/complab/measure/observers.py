@@ -8,7 +8,7 @@ from pathlib import Path
 
 POLICY = "observers"
 CONTROL = "control"
-# What must be alike, counted at the end of the process: the first what was captured, the second what the disk gave.
+# What is compared, counted at the end of the process: what was captured, and what the disk gave.
 COUNTS = ("frames_tried", "frames_compiled", "graphs_captured")
 HITS = ("fxgraph_hits", "fxgraph_misses", "autograd_hits", "autograd_misses")
 _PREFIX = "observer-"
