@@ -131,6 +131,42 @@ def the_instruments_see_one_break(run: Run) -> None:
         assert region(record, "without_break")["first_failing_level"] is None
 
 
+def only_a_repair_without_a_break_keeps_the_chain_whole(run: Run) -> None:
+    for policy, breaks in {"clean": 0, "print": 1, "return": 0, "flag-off": 0, "disable-helper": 1}.items():
+        for record in run.of("e7_observer_effect", policy):
+            assert values(record, "log_breaks", "chain") == [breaks], str(record.cell)
+            # A frame that breaks inside its loop is given up as a whole.
+            assert values(record, "graphs_captured", "chain") == [1 - breaks], str(record.cell)
+            if breaks:
+                assert values(record, "log_breaks", "between") == [1], str(record.cell)
+                assert values(record, "graphs_captured", "between") == [2], str(record.cell)
+
+
+def logs_and_traces_change_neither_counts_nor_hits(run: Run) -> None:
+    for record in run.of("e7_observer_effect", "observers"):
+        for observer in ("graph_breaks", "recompiles", "guards", "trace", "profiler"):
+            for metric in ("changes_counts", "changes_hits"):
+                assert values(record, metric, observer) == [0], (str(record.cell), observer, metric)
+        assert values(record, "fxgraph_hits", "control") == [1]
+        assert values(record, "changes_counts", "explain") == [1]
+
+
+def the_trace_tells_what_log_and_counters_tell(run: Run) -> None:
+    for record in run.of("e14_structured_trace", "default"):
+        for case, (graphs, breaks, recompiles) in {
+            "model": (1, 0, 0),
+            "with_break": (2, 1, 0),
+            "stream": (2, 0, 1),
+        }.items():
+            for metrics, expected in (
+                (("trace_graphs", "graphs_captured", "trace_cache_misses", "fxgraph_misses"), graphs),
+                (("trace_breaks", "log_breaks"), breaks),
+                (("trace_recompiles", "log_recompiles"), recompiles),
+            ):
+                for metric in metrics:
+                    assert values(record, metric, case) == [expected], (case, metric)
+
+
 CLAIMS = (
     every_state_is_proven,
     every_output_is_right,
@@ -138,4 +174,7 @@ CLAIMS = (
     default_recompiles_once_and_is_silent,
     dynamic_and_marked_compile_once,
     the_instruments_see_one_break,
+    only_a_repair_without_a_break_keeps_the_chain_whole,
+    logs_and_traces_change_neither_counts_nor_hits,
+    the_trace_tells_what_log_and_counters_tell,
 )

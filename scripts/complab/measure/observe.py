@@ -15,6 +15,7 @@ def observe(bench: Bench, observer: str, function, arguments: tuple) -> None:
     Most observers are in the environment since before torch was imported. Explain looks before the first
     call, since it forgets what was compiled; the profiler looks at every call.
     """
+    mark = dynamo.newest_compilation()
     if observer == "explain":
         capture.explain_summary(function, *arguments)
     with torch.profiler.profile() if observer == "profiler" else contextlib.nullcontext():
@@ -25,9 +26,11 @@ def observe(bench: Bench, observer: str, function, arguments: tuple) -> None:
             bench.record("first_call", seconds, "s", case=observer)
         bench.say(f"{observer}: first call {seconds:.2f} s")
         bench.steady({observer: (partial(function, *arguments), partial(compiled, *arguments))})
-    tried, compiled_frames = dynamo.frame_counts()[:2]
+    tried, counted = dynamo.frame_counts()
+    frames = dynamo.frames_since(mark)
+    kept = counted if frames is None else sum(frame.kept for frame in frames)
     bench.record("frames_tried", tried, "frames", case=observer)
-    bench.record("frames_compiled", compiled_frames, "frames", case=observer)
+    bench.record("frames_compiled", kept, "frames", case=observer)
     bench.record("graphs_captured", dynamo.graphs_captured(), "graphs", case=observer)
     for metric, count in dynamo.cache_counts().items():
         bench.record(metric, count, metric.rpartition("_")[2], case=observer)
