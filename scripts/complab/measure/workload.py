@@ -66,3 +66,10 @@ def build_requests(lengths: list[int], vocabulary: int, seed: int, device: str) 
     """One token tensor (1, T) int64 per length, drawn from ``seed``."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(vocabulary, (1, length), generator=generator).to(device) for length in lengths]
+
+
+def build_batch(shape: tuple[int, int], vocabulary: int, seed: int, device: str) -> tuple:
+    """Tokens and targets (B, T) int64, drawn one after the other from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens, targets = (torch.randint(vocabulary, shape, generator=generator) for _ in range(2))
+    return tokens.to(device), targets.to(device)
