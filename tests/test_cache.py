@@ -403,6 +403,33 @@ def test_graphs_without_a_cache_are_fine_for_a_capture_only_backend_and_not_for_
     assert (verdict, reasons) == (INDETERMINATE, ["something was compiled in a cell that compiles nothing"])
 
 
+@pytest.mark.parametrize("aot", [True, False], ids=["2.13", "2.6"])
+@pytest.mark.parametrize(("declared", "seen"), [("cold", cold), ("warm", warm)])
+def test_a_graph_of_a_backend_without_a_cache_needs_no_lookup(declared, seen, aot):
+    found = replace(seen(3, aot), graphs=5)
+    sealed = cpu_files(3, aot)
+    verdict, reasons = judge(declared, found, sealed)
+    assert verdict == INDETERMINATE
+    assert any("for 5 graphs" in reason for reason in reasons)
+    verdict, reasons = judge(declared, replace(found, cacheless={"graphs": 2, "unfinished": 0}), sealed)
+    assert (verdict, len(reasons)) == (f"{declared}-proven", 1)
+    assert "3 graphs" in reasons[0]
+
+
+def test_an_unfinished_graph_of_a_backend_without_a_cache_missed_nothing():
+    begun = with_counter(cold(3), "aot_autograd", total=4)
+    told = "the AOTAutograd cache saved 3 entries for 2 misses"
+    assert told in judge("cold", begun)[1]
+    assert judge("cold", replace(begun, cacheless={"graphs": 0, "unfinished": 1}))[0] == COLD
+
+
+def test_graphs_without_a_cache_alone_prove_no_cache_state():
+    seen = replace(cold(0, counters={}), graphs=2, cacheless={"graphs": 2, "unfinished": 0})
+    verdict, reasons = judge("cold", seen)
+    assert verdict == INDETERMINATE
+    assert "nothing was compiled" in reasons
+
+
 def test_hits_on_entries_of_the_same_process_leave_a_cell_cold():
     seen = cold(3, counters=hits(3, misses=2))
     assert judge("cold", seen)[0] == COLD

@@ -265,6 +265,8 @@ def test_capabilities_have_stable_names_and_plain_answers():
         "mark_dynamic",
         "mark_unbacked",
         "set_stance",
+        "stance_eager_then_compile",
+        "stance_aot_eager_then_compile",
         "fx_graph_cache",
         "aot_autograd_cache",
         "precompiled_headers",

@@ -365,6 +365,7 @@ def _observe(place: isolation.Workplace, sealed_headers: dict, before: dict, tim
         capabilities=told["capabilities"],
         cache_folder=str(place.cache),
         foreign=left,
+        cacheless=told["cacheless"],
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from complab import torchlog, units
-from complab.measure import calls, capture, compare, dynamo, failure, memory, timing
+from complab.measure import bisect, calls, capture, compare, dynamo, failure, memory, timing
 
 
 class Bench:
@@ -294,6 +294,23 @@ class Bench:
         told = capture.fullgraph_outcome(function, *arguments, **options)
         detail = "" if told.accepts else f"{told.error}: {told.message}"
         self.record("fullgraph_accepts", told.accepts, "1", case=case, detail=detail)
+
+    def bisect(self, case: str, make_program: Callable, make_arguments: Callable, **options) -> None:
+        """Record which compiler layer is the first that breaks a program, and how each fared.
+
+        See `bisect.bisect`, which takes the same factories and options.
+        """
+        told = bisect.bisect(
+            make_program, make_arguments, self.settings["tolerance"], self.settings["seed"], **options
+        )
+        self.record("eager_runs", not told.eager.error, "1", case=case, detail=told.eager.error)
+        if math.isfinite(told.eager.difference):
+            self.record("eager_repeat_diff", told.eager.difference, "1", case=case)
+        for backend, run in told.backends.items():
+            self.record(f"backend_{backend}_agrees", run.agrees, "1", case=case, detail=run.told)
+        found = told.faulty_layer
+        self.record("faulty_layer", found != bisect.NONE, "1", case=case, detail=found)
+        self.say(f"{case}: faulty layer {found}")
 
     def rows_text(self) -> str:
         """The rows as JSON lines."""

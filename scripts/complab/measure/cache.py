@@ -119,6 +119,7 @@ class Observed:
     headers differ afterwards, empty if they do not. ``counters``: Dynamo's counters at exit.
     ``graphs``: graphs captured. ``spawned``: argument lists of the processes it started.
     ``capabilities``: of the release. ``foreign``: files written outside the cache folder.
+    ``cacheless``: of the graphs and of AOTAutograd's unfinished ones, those whose backend has no cache.
     """
 
     before: dict[str, dict]
@@ -130,6 +131,7 @@ class Observed:
     capabilities: dict[str, bool]
     cache_folder: str
     foreign: list[str] = field(default_factory=list)
+    cacheless: dict[str, int] = field(default_factory=dict)
 
     def count(self, category: str, key: str) -> int:
         """A counter's value, 0 if it was never raised."""
@@ -140,7 +142,12 @@ class Observed:
 
         Such an attempt has looked its graph up and missed, and saves nothing, cold or warm.
         """
-        return max(0, self.count("aot_autograd", "total") - self.count("aot_autograd", "ok"))
+        unfinished = self.count("aot_autograd", "total") - self.count("aot_autograd", "ok")
+        return max(0, unfinished - self.cacheless.get("unfinished", 0))
+
+    def cached_graphs(self) -> int:
+        """Graphs given to a backend that looks them up: one that only captures has no cache to ask."""
+        return self.graphs - self.cacheless.get("graphs", 0)
 
     def built(self) -> set[str]:
         """Paths below the cache folder that compiler processes were told to write."""
@@ -219,7 +226,7 @@ def _support(declared: str, seen: Observed) -> str:
     hits, misses = seen.count("inductor", "fxgraph_cache_hit"), seen.count("inductor", "fxgraph_cache_miss")
     restarts = f", {seen.restarted()} restarted" if seen.restarted() else ""
     return (
-        f"{declared}: {counted(seen.graphs, 'graph')}{restarts}, FX cache {counted(hits, 'hit')} "
+        f"{declared}: {counted(seen.cached_graphs(), 'graph')}{restarts}, FX cache {counted(hits, 'hit')} "
         f"{counted(misses, 'miss')}, {counted(len(seen.before), 'file')} before, {len(seen.after)} after, "
         f"{counted(len(seen.built()), 'binary')} built"
     )
@@ -241,7 +248,7 @@ def _common_objections(seen: Observed) -> list[str]:
         objections.append(f"a saved profile (PGO) was used: {profiles[0]}")
     if any(name.startswith("bisect/") for name in seen.after):
         objections.append("a bisect folder in the cache changes what is compiled")
-    if seen.graphs == 0:
+    if seen.cached_graphs() == 0:
         objections.append("nothing was compiled")
     return objections
 
@@ -266,9 +273,10 @@ def _cold_objections(seen: Observed) -> list[str]:
     for name, hits, misses in _lookups(seen):
         if misses <= 0:
             objections.append(f"the {name} cache counts no miss")
-        if hits + misses < seen.graphs:
+        if hits + misses < seen.cached_graphs():
             lookups = counted(hits + misses, "lookup")
-            objections.append(f"the {name} cache counts {lookups} for {counted(seen.graphs, 'graph')}")
+            graphs = counted(seen.cached_graphs(), "graph")
+            objections.append(f"the {name} cache counts {lookups} for {graphs}")
         saved = seen.count("aot_autograd", "autograd_cache_saved")
         if name == "AOTAutograd" and saved != misses:
             objections.append(
@@ -282,7 +290,11 @@ def _cold_objections(seen: Observed) -> list[str]:
         )
     if vanished := seen.built() - seen.after.keys():
         objections.append(f"a compiler process wrote {min(vanished)}, which is not in the cache")
-    if not seen.new_binaries() and seen.graphs and not any(name.endswith(".py") for name in seen.after):
+    if (
+        not seen.new_binaries()
+        and seen.cached_graphs()
+        and not any(name.endswith(".py") for name in seen.after)
+    ):
         objections.append("no generated code was written to the cache")
     return objections
 
@@ -298,10 +310,9 @@ def _warm_objections(seen: Observed, sealed: dict[str, dict] | None) -> list[str
     for name, hits, misses in _lookups(seen):
         if misses:
             objections.append(f"the {name} cache counts {counted(misses, 'miss')}")
-        if hits < seen.graphs:
-            objections.append(
-                f"the {name} cache counts {counted(hits, 'hit')} for {counted(seen.graphs, 'graph')}"
-            )
+        if hits < seen.cached_graphs():
+            graphs = counted(seen.cached_graphs(), "graph")
+            objections.append(f"the {name} cache counts {counted(hits, 'hit')} for {graphs}")
     if built := seen.built():
         objections.append(
             f"{counted(len(built), 'compiler process')} built binaries, {min(built)} among them"

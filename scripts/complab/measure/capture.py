@@ -12,6 +12,8 @@ import torch
 
 from complab.measure import dynamo
 
+COMPILED_REGION = "Torch-Compiled Region"
+
 
 def hard_reset() -> None:
     """Forget this process's compiled variants, counters and metrics. Disk caches stay as they are."""
@@ -44,6 +46,18 @@ def redirected_logs():
     for handler in dynamo.log_streams():
         handler.setStream(buffer)
     yield buffer
+
+
+@contextlib.contextmanager
+def entered_regions():
+    """Collect the names of the compiled regions that the enclosed calls enter, whatever their backend.
+
+    Yields a list, filled when the block ends. Told by torch's profiler, so nothing inside is to be timed.
+    """
+    entered: list[str] = []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        yield entered
+    entered += [event.name for event in profile.events() if event.name.startswith(COMPILED_REGION)]
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,7 @@ def _facts(torch, dynamo, limit_name: str, bench) -> dict:
         "resolved_config": dynamo.resolved_config(),
         "counters": dynamo.counters(),
         "graphs_captured": dynamo.graphs_captured(),
+        "cacheless": dynamo.cacheless_counts(),
         "outputs": bench.outputs.hexdigest(),
         "spawned": SPAWNED,
         "modules": sorted(path.relative_to(scripts).as_posix() for path in ours),

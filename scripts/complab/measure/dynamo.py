@@ -8,11 +8,13 @@ internals. `capabilities` says what this release offers; a fact it does not offe
 import contextlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch._dynamo as _dynamo
+import torch._dynamo.eval_frame as _eval_frame
 import torch._logging._internal as _logging_internal
 from torch._dynamo import utils as _utils
 
@@ -20,6 +22,9 @@ try:
     from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as _cache_entry_list
 except ImportError:
     _cache_entry_list = None
+
+# Counted while a backend without a disk cache compiled, see `cacheless`.
+_cacheless: Counter = Counter()
 
 METRIC_FIELDS = (
     "compile_id",
@@ -69,11 +74,28 @@ def capabilities() -> dict[str, bool]:
         "mark_dynamic": hasattr(_dynamo, "mark_dynamic"),
         "mark_unbacked": hasattr(_dynamo.decorators, "mark_unbacked"),
         "set_stance": hasattr(torch.compiler, "set_stance"),
+        **{f"stance_{name}": offers_stance(name) for name in LATER_STANCES},
         "fx_graph_cache": bool(getattr(inductor, "fx_graph_cache", False)),
         "aot_autograd_cache": bool(getattr(functorch, "enable_autograd_cache", False)),
         "precompiled_headers": bool(getattr(inductor, "cpp_cache_precompile_headers", False)),
         "log_handlers": hasattr(_logging_internal, "handlers"),
     }
+
+
+# Stances that came after `set_stance` itself.
+LATER_STANCES = ("eager_then_compile", "aot_eager_then_compile")
+
+
+def offers_stance(name: str) -> bool:
+    """Whether a call under this stance is served; a release accepts any name until the next call."""
+    if not hasattr(torch.compiler, "set_stance") or not hasattr(_eval_frame, "_callback_from_stance"):
+        return False
+    try:
+        with torch.compiler.set_stance(name):
+            _eval_frame._callback_from_stance(None)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _inductor_config():
@@ -118,10 +140,40 @@ def never_capture(function) -> None:
 
 def reset() -> None:
     """Forget every compiled variant, counter and compilation metric of this process; disks are untouched."""
-    torch.compiler.reset()
+    forget_variants()
     _utils.counters.clear()
+    _cacheless.clear()
     if hasattr(_utils, "clear_compilation_metrics"):
         _utils.clear_compilation_metrics()
+
+
+def forget_variants() -> None:
+    """Forget every compiled variant; the counters stay, which tell the process's cache lookups."""
+    torch.compiler.reset()
+    # Not part of the reset: the calls by which the stances that compile later know a second call.
+    if hasattr(_eval_frame, "_EXAMPLE_INPUTS"):
+        _eval_frame._EXAMPLE_INPUTS = None
+
+
+@contextlib.contextmanager
+def cacheless():
+    """Set apart what is captured in the enclosed calls: their backend looks nothing up in a disk cache."""
+    graphs, unfinished = graphs_captured(), _unfinished()
+    try:
+        yield
+    finally:
+        _cacheless["graphs"] += graphs_captured() - graphs
+        _cacheless["unfinished"] += _unfinished() - unfinished
+
+
+def cacheless_counts() -> dict[str, int]:
+    """Graphs captured under `cacheless` so far, and graphs AOTAutograd began there and did not finish."""
+    return {name: _cacheless[name] for name in ("graphs", "unfinished")}
+
+
+def _unfinished() -> int:
+    aot = _utils.counters["aot_autograd"]
+    return aot.get("total", 0) - aot.get("ok", 0)
 
 
 def frame_counts() -> tuple[int, int]:

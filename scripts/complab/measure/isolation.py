@@ -126,6 +126,8 @@ def child_environment(place: Workplace, threads: int, cache: Path | None = None)
         "TORCH_EXTENSIONS_DIR": str(cache / "extensions"),
         "PYTORCH_KERNEL_CACHE_PATH": str(cache / "kernels"),
         "CCACHE_DISABLE": "1",
+        # Torch's profiler announces each start and stop otherwise.
+        "KINETO_LOG_LEVEL": "99",
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
     }

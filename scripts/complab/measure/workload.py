@@ -93,3 +93,10 @@ def build_square(size: int, seed: int, device: str):
     """A matrix (size, size) of numbers between 0 and 1, drawn from ``seed``."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(size, size, generator=generator).to(device)
+
+
+def build_training_batch(shape: tuple[int, int], vocabulary: int, seed: int, device: str) -> tuple:
+    """Tokens and targets (B, T) int64, drawn one after the other from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens, targets = (torch.randint(vocabulary, shape, generator=generator) for _ in range(2))
+    return tokens.to(device), targets.to(device)
