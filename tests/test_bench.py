@@ -193,6 +193,18 @@ def test_a_break_outside_a_loop_skips_no_frame_and_the_rest_is_a_frame_of_its_ow
     assert second == f"forward of BreaksOnce resumed at line {line} [1/0]"
 
 
+def test_a_variant_refused_at_the_limit_is_a_limit_hit_and_no_skipped_frame(bench):
+    model = Healthy()
+    run = torch.compile(model, backend="eager", dynamic=False)
+    setting = dynamo.set_recompile_limit(8)
+    with torch._dynamo.config.patch({setting: 2}), bench.capturing("case"):
+        for length in (3, 4, 5, 6):
+            run(torch.ones(length))
+    told = facts(bench)
+    assert (told["frames_tried"], told["frames_compiled"], told["frames_skipped"]) == (3, 2, 0)
+    assert told["limit_hits"] == 1
+
+
 def test_a_frame_whose_compilation_raises_is_not_called_skipped(bench):
     model = AssumesLength()
     bench.attempt("case", model, compiled(model), (torch.ones(8, 48, 256),))

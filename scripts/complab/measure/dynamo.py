@@ -310,6 +310,10 @@ def frames_since(mark) -> list[Frame] | None:
 
 
 def _frames(told: list) -> list[Frame]:
+    """Frames by what was told of each compilation; one refused at the recompile limit is no frame.
+
+    It was not even looked at, so the releases tell nothing of its code; `limit_hits` counts it.
+    """
     return [
         Frame(
             str(metric.compile_id),
@@ -321,6 +325,7 @@ def _frames(told: list) -> list[Frame]:
             reason=metric.fail_reason or "",
         )
         for metric in told
+        if metric.co_name is not None
     ]
 
 

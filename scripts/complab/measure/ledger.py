@@ -271,10 +271,10 @@ def _judge_captured(facts: Facts) -> Judgement:
 
 
 def _break_word(text: str) -> str:
-    """The mechanism of the first break of "place: source | reason; place: ..."."""
+    """The mechanism of the first of "place: source | reason; place: ..." or "frame [0/0]: reason; ..."."""
     first = text.split("; ")[0]
-    # The source line is the program's own text and no reason of Dynamo's.
-    return _word(_BREAKS, first.rpartition(" | ")[2])
+    # Source line and frame are the program's own text and no reason of Dynamo's.
+    return _word(_BREAKS, re.split(r" \| |\]: ", first)[-1])
 
 
 def _judge_graphs(facts: Facts, seen: str) -> Judgement:
