@@ -38,7 +38,7 @@ def build_step(bench, region: str):
     settings = bench.settings["settings"]
     sizes = bench.settings["workload"] | {"blocks": settings["blocks"]}
     model = workload.build_model(sizes, bench.settings["seed"], bench.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["learning_rate"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["learning_rate"], eps=settings["epsilon"])
     if region == "forward":
         return model, training_step(policies.compile_with("default", model), optimizer)
     step = training_step(model, optimizer)
@@ -46,12 +46,13 @@ def build_step(bench, region: str):
 
 
 def _state(model, loss):
-    """What must agree after a step: the loss, and the output projection the step has updated.
+    """What must agree after a step: the loss, and every parameter the step has updated.
 
-    Not every parameter: a key's bias cancels in the softmax, so its gradient is rounding noise, which
-    AdamW divides by its own size.
+    A step divides each gradient by its own size plus epsilon, which therefore lies above rounding: a key's
+    bias cancels in the softmax, and its gradient is nothing else.
     """
-    return torch.cat([loss.detach().reshape(1), model.to_logits.weight.detach().flatten()])
+    parameters = [parameter.detach().flatten() for parameter in model.parameters()]
+    return torch.cat([loss.detach().reshape(1), *parameters])
 
 
 def timed(bench):

@@ -1,5 +1,7 @@
 """What single experiments rest on holds on a capture that compiles nothing."""
 
+import io
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ import e8_region
 import e13_stances
 from complab import torchlog
 from complab.measure import capture, dynamo, workload
+from complab.measure.bench import Bench
 from complab.measure.policies import BACKEND_POLICIES, CACHED_BACKENDS, compile_with
 
 SIZES = {"vocabulary": 16, "dim": 8, "heads": 2, "blocks": 1, "max_length": 8}
@@ -58,6 +61,19 @@ def test_a_whole_step_breaks_where_gradients_are_cleared_and_computed_and_in_the
     assert all(item.file.endswith("torch/optim/optimizer.py") for item in breaks[2:])
     # The forward pass and the update: what lies between runs in eager.
     assert dynamo.graphs_captured() == 2
+
+
+def test_a_step_that_updates_one_parameter_wrongly_is_caught_and_not_timed():
+    tolerance = {"rtol": 1e-4, "atol": 1e-4}
+    cell = {"policy": "forward", "cache": "cold"}
+    bench = Bench({"cell": cell, "config": {"device": "cpu", "tolerance": tolerance}}, io.StringIO())
+    model, loss = workload.build_model(SIZES, 1, "cpu"), torch.zeros(())
+    right = e8_region._state(model, loss)
+    with torch.no_grad():
+        model.tokens.weight[3] += 1e-3
+    assert not bench.agree(e8_region.CASE, right, e8_region._state(model, loss), call=0)
+    bench.steady({e8_region.CASE: (lambda: None, lambda: None)})
+    assert {row["metric"] for row in bench.rows} == {"within_tolerance", "bitwise_equal", "max_abs_diff"}
 
 
 # e9: backends.

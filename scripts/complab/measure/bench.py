@@ -256,6 +256,8 @@ class Bench:
             if compiled is not None:
                 passes[case, "steady_compiled"] = compiled
             passes[case, "steady_control"] = eager
+        if not passes:
+            return
         samples = timing.interleaved(self.clock, passes, self.settings["steady_rounds"])
         for (case, metric), rounds in samples.items():
             for index, seconds in enumerate(rounds):
