@@ -1,8 +1,8 @@
-"""Did it compile, or did it get better? Four regions, one ledger row each.
+"""A region compiles: has it also become better?
 
-Two fixed-shape regions, one bound by matrix products and one a chain that can be fused, are compared
-with eager and timed. A loop over varying shapes is only timed as a whole, and what was not measured
-there stays open. The last region prints, which breaks its graph.
+Four regions, one ledger row each. Two of fixed shape, one bound by matrix products and one a chain that
+can be fused, are compared with eager and timed. A loop over varying shapes is only timed as a whole, and
+what was not measured there stays open. The last region prints, which breaks its graph.
 """
 
 if __name__ == "__main__":  # Before torch: this process only starts and judges the one that measures.

@@ -75,6 +75,7 @@ def _publish(plan: Plan, cell: Cell, out: Path) -> dict:
             "argv": [plan.settings.python],
             "seconds": 1.5,
             "exit_status": 0,
+            "instrument": {},
             "variables": isolation.child_environment(job.place, plan.settings["threads"]),
             "facts": {"torch": plan.fingerprint["torch"]},
         }

@@ -261,6 +261,7 @@ def test_capabilities_have_stable_names_and_plain_answers():
         "counters",
         "cache_entries",
         "compilation_metrics",
+        "compile_spans",
         "explain",
         "mark_dynamic",
         "mark_unbacked",

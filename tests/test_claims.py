@@ -12,7 +12,7 @@ import yaml
 import recorded
 from complab import config, evidence, torchlog
 from complab.errors import UsageProblem
-from complab.report import claims, claims_table, exhibits, gather, lineage, names, number, register
+from complab.report import claims, claims_table, exhibits, gather, ledgers, lineage, names, number, register
 from complab.report.claims import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding
 from complab.report.number import Ask
 
@@ -504,6 +504,7 @@ def test_the_manifest_lists_the_claims(tmp_path):
     settings = recorded.settings()
     settings.values["experiments"] = {E1: settings["experiments"][E1]}
     exhibits.draw(settings, E1, recorded.ROOT, tmp_path)
+    ledgers.draw(settings, recorded.ROOT, tmp_path)
     exhibits.draw_claims(settings, recorded.ROOT, tmp_path)
     manifest = exhibits.write_manifest(settings, tmp_path / recorded.RUN)
     files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
