@@ -161,9 +161,10 @@ def _unmet_need(register: Register, claim: Claim, gathered: Gathered) -> str:
     limit = needs.get("recompile_limit", measured["recompile_limit"])
     if measured["recompile_limit"] != limit:
         return f"needs a recompile limit of {limit}; measured under {measured['recompile_limit']}"
-    stream = needs.get("stream")
-    if stream and measured["settings"].get("lengths") != register.chapter["streams"][stream]:
-        return f"needs the chapter's stream of {len(register.chapter['streams'][stream])} requests"
+    if "stream" in needs:
+        wanted, first = register.chapter["streams"][needs["stream"]], needs.get("first")
+        if measured["settings"].get("lengths", [])[:first] != wanted[:first]:
+            return f"needs the chapter's stream of {len(wanted)} requests"
     if needs.get("device", measured["device"]) != measured["device"]:
         return f"needs {needs['device']}; measured on {measured['device']}"
     if claim.kind == STRUCTURAL:
