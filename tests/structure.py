@@ -57,8 +57,8 @@ class Run:
         return self.settings["recompile_limit"]
 
 
-def fates(record: evidence.Record) -> list[str]:
-    return [row.metric for row in record.rows if row.metric in FATES]
+def fates(record: evidence.Record, case: str = "model") -> list[str]:
+    return [row.metric for row in record.rows if row.metric in FATES and row.case == case]
 
 
 def values(record: evidence.Record, metric: str, case: str) -> list[float]:
@@ -116,20 +116,18 @@ def dynamic_and_marked_compile_once(run: Run) -> None:
 
 def the_instruments_see_one_break(run: Run) -> None:
     for record in run.of("e3_graph_breaks", "default"):
-        assert values(record, "explain_graphs", "with_break") == [2]
-        assert values(record, "explain_breaks", "with_break") == [1]
         assert values(record, "log_breaks", "with_break") == [1]
         (told,) = [row for row in record.rows if (row.metric, row.case) == ("log_breaks", "with_break")]
         assert "scripts/e3_graph_breaks.py" in told.detail
         assert "if x.sum().item() > 0:" in told.detail
         assert "Tensor.item" in told.detail
-        assert values(record, "fullgraph_accepts", "with_break") == [0]
-        for case in ("model", "without_break"):
-            assert values(record, "explain_graphs", case) == [1]
-            assert values(record, "explain_breaks", case) == [0]
-            assert values(record, "fullgraph_accepts", case) == [1]
         assert region(record, "with_break")["first_failing_level"] == "CAPTURED"
         assert region(record, "without_break")["first_failing_level"] is None
+        if record.cell.cache == "cold":
+            for case, broken in {"with_break": 1, "model": 0, "without_break": 0}.items():
+                assert values(record, "explain_graphs", case) == [1 + broken]
+                assert values(record, "explain_breaks", case) == [broken]
+                assert values(record, "fullgraph_accepts", case) == [1 - broken]
 
 
 def only_a_repair_without_a_break_keeps_the_chain_whole(run: Run) -> None:

@@ -278,7 +278,9 @@ def test_an_unmet_need_makes_it_not_comparable(told):
     found = judged(told, E1, VARIANTS, {"equals": 3}, needs={"stream": "service"})
     assert (found.verdict, found.reason) == (NOT_COMPARABLE, "needs the chapter's stream of 13 requests")
     assert outcome(told, E1, VARIANTS, {"equals": 3}, needs={"stream": "service", "first": 3}) == HOLDS
-    assert outcome(told, E1, VARIANTS, {"equals": 3}, needs={"stream": "service", "first": 4}) == NOT_COMPARABLE
+    assert (
+        outcome(told, E1, VARIANTS, {"equals": 3}, needs={"stream": "service", "first": 4}) == NOT_COMPARABLE
+    )
     assert outcome(told, E1, VARIANTS, {"equals": 3}, needs={"device": "cuda"}) == NOT_COMPARABLE
     assert outcome(told, E1, VARIANTS, {"equals": 3}, needs={"processes": 5}) == NOT_COMPARABLE
 

@@ -1,12 +1,14 @@
 """Structural claims hold in the committed reference run, and in a run that was just made."""
 
+import csv
+
 import pytest
 
 from complab import bundle, config
 from complab.config import PROJECT
 from structure import CLAIMS, Run, fates, static_fates
 
-REFERENCE = "torch-2.13-cpu"
+REFERENCE, OLDER = "torch-2.13-cpu", "torch-2.6-cpu"
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,41 @@ def test_expected_fates_follow_from_stream_and_limit():
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
 def test_the_quick_run_just_made_holds(claim):
     claim(Run(config.load(overrides={"scale": "quick"}), PROJECT / "results"))
+
+
+def judged(run: str) -> list[dict]:
+    """The claims of a run as its exhibit tells them."""
+    with open(PROJECT / "figures" / run / "claims.csv", encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def unjudged(claims: list[dict]) -> dict[str, str]:
+    """Structural claims that came to no verdict, by what kept them from it."""
+    told = {claim["id"]: claim["reason"] for claim in claims if claim["class"] == "structural"}
+    verdicts = {claim["id"]: claim["verdict"] for claim in claims}
+    return {name: reason for name, reason in told.items() if verdicts[name] not in ("holds", "differs")}
+
+
+@pytest.mark.evidence
+def test_the_quick_run_just_made_judges_every_structural_claim_but_those_of_the_books_limit():
+    claims = judged("current-quick")
+    for name, reason in unjudged(claims).items():
+        assert "needs a recompile limit of 8" in reason or "needs cuda" in reason, (name, reason)
+    assert not [
+        claim["id"] for claim in claims if claim["class"] == "structural" and "nexplained" in claim["reason"]
+    ]
+
+
+@pytest.mark.parametrize("run", [REFERENCE, OLDER])
+def test_a_reference_run_judges_every_structural_claim_of_its_device(run):
+    for name, reason in unjudged(judged(run)).items():
+        assert "needs cuda" in reason, (name, reason)
+
+
+def test_the_books_release_says_what_the_book_says():
+    differing = [
+        claim["id"]
+        for claim in judged(OLDER)
+        if (claim["class"], claim["verdict"]) == ("structural", "differs")
+    ]
+    assert differing == []
