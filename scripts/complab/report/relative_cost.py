@@ -45,11 +45,16 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
     axes.grid(False, axis="y")
     axes.tick_params(left=False)
     axes.axvline(1, color="black", linewidth=0.9, zorder=2)
-    drawn = []
+    drawn, texts = [], []
     for row, policy in enumerate(policies):
-        drawn += _row(
-            axes, row, {what: marks[f"{policy}/{what}"] for what in ("ratio", "verdict", "control")}, noise
-        )
+        told = {what: marks[f"{policy}/{what}"] for what in ("ratio", "verdict", "control")}
+        drawn += _row(axes, row, told, noise) if told["ratio"].facts else []
+        texts.append(_text(told))
+    # A second axis, so that no mark can be under a number.
+    numbers = axes.secondary_yaxis("right")
+    numbers.set_yticks(range(len(policies)), texts)
+    numbers.spines["right"].set_visible(False)
+    numbers.tick_params(right=False)
     low, high = min([*drawn, 1]), max([*drawn, 1])
     room = max(0.15 * (high - low), 0.05)
     axes.set_xlim(low - room, high + room)
@@ -63,9 +68,6 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
 def _row(axes: Axes, row: int, told: dict[str, Number], noise: dict) -> list[float]:
     """Draw one policy; returns every number that must fit into the axes."""
     ratio = told["ratio"]
-    if not ratio.facts:
-        _say(axes, row, ratio.head)
-        return []
     low, high = _band(told["control"], noise)
     axes.add_patch(Rectangle((low, row - 0.15), high - low, 0.45, color=BAND, linewidth=0, zorder=1))
     drawn = [*ratio.samples, low, high]
@@ -76,7 +78,6 @@ def _row(axes: Axes, row: int, told: dict[str, Number], noise: dict) -> list[flo
     if len(ratio.samples) > 1:
         axes.plot(ratio.samples, [row + 0.2] * len(ratio.samples), markersize=4.5, zorder=3, **SINGLE)
     axes.plot(ratio.value, row, "o", color=INK, markersize=4, zorder=5)
-    _say(axes, row - 0.32, f"{ratio.text}, {told['verdict'].head}")
     return drawn
 
 
@@ -89,7 +90,7 @@ def _band(control: Number, noise: dict) -> tuple[float, float]:
     return statistics.band(told, noise["practical_threshold"])
 
 
-def _say(axes: Axes, y: float, text: str) -> None:
-    clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    middle = {"ha": "center", "va": "center", "transform": axes.get_yaxis_transform()}
-    axes.text(0.5, y, text, bbox=clear, zorder=6, **middle)
+def _text(told: dict[str, Number]) -> str:
+    """A policy's ratio and what it amounts to, or why there is none."""
+    ratio = told["ratio"]
+    return f"{ratio.text}\n{told['verdict'].head}" if ratio.facts else ratio.head
