@@ -20,7 +20,18 @@ def copy_project(folder: Path) -> Path:
 
 
 def edit_config(project: Path, edit) -> None:
-    """Apply a function to the copy's configuration."""
+    """Apply a function to the copy's configuration; what belongs to an experiment that is gone goes too."""
     values = yaml.safe_load((project / "config.yaml").read_text())
     edit(values)
+    for scale in values["scales"].values():
+        kept = {
+            name: entry
+            for name, entry in scale.get("experiments", {}).items()
+            if name in values["experiments"]
+        }
+        scale.pop("experiments", None)
+        scale |= {"experiments": kept} if kept else {}
+    for script in (project / "scripts").glob("e[0-9]*_*.py"):
+        if script.stem not in values["experiments"]:
+            script.unlink()
     (project / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))

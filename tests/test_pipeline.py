@@ -66,8 +66,6 @@ def measured(tmp_path_factory):
     def only_static(values):
         values["experiments"] = {E6: values["experiments"][E6]}
         values["experiments"][E6]["policies"] = {"eager": ["none"], "static": ["cold", "warm"]}
-        quick = values["scales"]["quick"]["experiments"]
-        values["scales"]["quick"]["experiments"] = {E6: quick[E6]}
 
     edit_config(project, only_static)
     answer = snakemake(project)
@@ -200,7 +198,6 @@ def test_a_failed_cell_stops_nothing_is_shown_as_failed_and_is_tried_again(tmp_p
                 "exhibit": {"tables": {"main": table}},
             }
         }
-        values["scales"]["quick"].pop("experiments")
 
     edit_config(project, only_fragile)
     first = snakemake(project)
