@@ -14,8 +14,7 @@ from PIL import Image
 import recorded
 from complab import config, evidence
 from complab.errors import Unverified
-from complab.measure import ledger
-from complab.report import call_stream, exhibits, formulas, gather, ledgers, lineage, names, number, tables
+from complab.report import call_stream, exhibits, gather, ledgers, lineage, names, number, tables
 from complab.report.number import Ask
 
 E1, E3, E6 = EXPERIMENTS = ("e1_opening_failure", "e3_graph_breaks", "e6_dynamic_shapes")
@@ -275,8 +274,21 @@ def test_a_latex_table_has_nothing_left_to_escape(drawn):
         assert not re.search(r"(?<!\\)[_%$#]", body), path.name
 
 
+def test_what_only_cold_cells_are_asked_fills_every_table_and_figure(tmp_path):
+    """A warm cell is not probed, so nothing may wait for what it would say."""
+    results, probes = recorded.copied(tmp_path), ("explain_graphs", "explain_breaks", "fullgraph_accepts")
+    for cell in recorded.cells_in(results, E3):
+        if cell.cache == "warm":
+            recorded.edit_rows(results, str(cell), lambda row: None if row.metric in probes else row)
+    exhibits.draw(recorded.settings(results), E3, results, tmp_path)
+    told = json.loads((tmp_path / recorded.RUN / f"{E3}.lineage.json").read_text(encoding="utf-8"))
+    entries = [*told["tables"]["main"]["with_break"].values(), *told["figure"].values()]
+    asked = [entry for entry in entries if set(entry["of"]) & set(probes)]
+    assert len(asked) > 5
+    assert all(entry["rows"] for entry in asked)
+
+
 def test_fates_are_those_that_are_measured():
-    assert formulas.FATES == ledger.FATES
     # The measuring module imports torch, so its labels are read, not imported.
     source = (config.PROJECT / "scripts" / "complab" / "measure" / "calls.py").read_text(encoding="utf-8")
     tree = ast.parse(source)

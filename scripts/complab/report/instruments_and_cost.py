@@ -19,6 +19,8 @@ INSTRUMENTS = {
     "log": (Ask("count", ("log_breaks",)),),
     "fullgraph": (Ask("flag", ("fullgraph_accepts",)),),
 }
+# A warm cell is not probed.
+CACHES = {"explain": "cold", "log": "any", "fullgraph": "cold"}
 STEADY = {
     "ratio": Ask("ratio", ("steady_compiled",), "steady_eager", rounding="2 decimals"),
     "verdict": Ask("verdict", ("steady_compiled",), "steady_eager"),
@@ -31,8 +33,9 @@ def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
     found = {}
     for case in spec["cases"]:
         for instrument, asks in INSTRUMENTS.items():
+            where = Where(case=case, cache=CACHES[instrument])
             for ask in asks:
-                found[f"{case}/{instrument}/{ask.of[0]}"] = find(gathered, ask, Where(case=case))
+                found[f"{case}/{instrument}/{ask.of[0]}"] = find(gathered, ask, where)
         for what, ask in STEADY.items():
             found[f"{case}/{what}"] = find(gathered, ask, Where(case=case, cache="cold"))
     return found
