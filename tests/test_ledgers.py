@@ -121,6 +121,28 @@ def test_a_failed_process_fails_its_row_and_no_other(evident, tmp_path):
     assert rows[STATIC]["stable"] == "fail"
 
 
+@pytest.mark.parametrize(
+    ("policy", "case", "metrics", "has"),
+    [
+        ("static", "model", {"new_variants"}, True),
+        ("static", "", set(), True),
+        ("eager", "model", {"eager_time"}, False),
+        ("observers", "chain", {"first_call"}, True),
+        ("observers", "profiler", {"first_call"}, False),
+        ("default", "force_eager", {"first_call", "setting_raises"}, False),
+    ],
+)
+def test_a_ledger_is_of_what_one_process_compiles_and_watches(policy, case, metrics, has):
+    assert ledgers.Region(None, policy, case, ("cold",), frozenset(metrics)).has_ledger == has
+
+
+def test_the_compile_cost_of_an_observed_process_is_neither_cold_nor_warm(evident):
+    gathered = gather.gather(recorded.settings(evident), E3, evident)
+    region = ledgers.Region(gathered, "observers", "control", ("cold",), frozenset({"first_call"}))
+    row = ledgers.noise_row(region)
+    assert row["smallest_cold_cost_effect"].text == row["smallest_warm_cost_effect"].text == "\N{EN DASH}"
+
+
 def test_a_policy_without_any_process_left_still_has_a_row(evident, tmp_path):
     results = copied(evident, tmp_path)
     for cache in ("cold", "warm"):

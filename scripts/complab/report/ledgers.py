@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from complab.config import Settings
+from complab.measure.ledger import EAGER, LEVELS
+from complab.measure.observers import observed
 from complab.report import exhibits, formulas, gather, lineage, names, tables
 from complab.report.gather import Gathered
-from complab.report.number import ABSENT, Ask, Number
+from complab.report.number import ABSENT, NOT_APPLICABLE, Ask, Number, absent
 from complab.report.selection import Where, find
 
-LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
 WIDTH = 100
 _SPEC = {"label": "", "place": "table", "eager_of": "", "formula": ""}
 
@@ -34,6 +35,19 @@ class Region:
     def key(self) -> str:
         """Name of its row."""
         return "/".join(filter(None, (self.gathered.experiment, self.policy, self.case)))
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether something is compiled that its own rows can judge.
+
+        An observer's process keeps no log, and a stance makes each call of a case one of its own.
+        """
+        return not (self.policy == EAGER or self.is_observed or "setting_raises" in self.metrics)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether it ran on a filled cache, in a process of the cold cell that an instrument looked at."""
+        return observed(self.policy, self.case)
 
     @property
     def first(self) -> Ask:
@@ -62,8 +76,8 @@ class Region:
         return self.find(self.first, cache, call)
 
 
-def regions(gathered: Gathered, keep: Callable[[str, set[str]], bool]) -> list[Region]:
-    """The regions of an experiment for which ``keep`` says yes to policy and metrics, in order of the cells.
+def regions(gathered: Gathered, keep: Callable[[Region], bool]) -> list[Region]:
+    """The regions of an experiment for which ``keep`` says yes, in order of the cells.
 
     A policy without any determinate cell comes as one region without a case, so that its failure is told.
     """
@@ -84,9 +98,8 @@ def regions(gathered: Gathered, keep: Callable[[str, set[str]], bool]) -> list[R
         told += [
             Region(gathered, policy, case, tuple(caches), frozenset(metrics))
             for case, (caches, metrics) in cases.items()
-            if keep(policy, metrics)
         ]
-    return told
+    return list(filter(keep, told))
 
 
 # The table of ledgers.
@@ -133,7 +146,7 @@ def ledger_table(gathered: Iterable[Gathered]) -> tables.Table:
     rows = {
         region.key: ledger_row(region)
         for experiment in gathered
-        for region in regions(experiment, lambda policy, metrics: policy != "eager")
+        for region in regions(experiment, lambda region: region.has_ledger)
     }
     spec = {
         "rows": "region",
@@ -141,7 +154,8 @@ def ledger_table(gathered: Iterable[Gathered]) -> tables.Table:
         "caption": "Every compiled region: the five levels, the cause, the cost",
         "remark": (
             "Levels are judged in order up to the first that does not pass. Processes of a region are "
-            "merged: the one that stops first speaks for all. WORTH IT is judged over the cold processes."
+            "merged: the one that stops first speaks for all. WORTH IT is judged over the cold processes. "
+            "A first call after another case of its process may find binaries that this one left."
         ),
     }
     return _table(spec, rows, _LEDGER_COLUMNS)
@@ -159,21 +173,26 @@ def _table(spec: dict, rows: dict[str, dict[str, Number]], told: dict[str, dict]
 def noise_row(region: Region) -> dict[str, Number]:
     """What the A/A control of a region finds, and what its processes could not see."""
     compiled = "steady_compiled" if "steady_compiled" in region.metrics else "steady_control"
-    cost = region.first.of[0]
     told = {"cache": "cold-or-none", "to": "steady_eager"}
     return {
         "control": region.ask("ratio", "steady_control", rounding="3 decimals", **told),
         "control_differs": region.ask("control difference", "steady_control", **told),
         "smallest_steady_effect": region.ask("smallest effect", compiled, **told),
-        "smallest_cold_cost_effect": region.ask("smallest cost effect", cost, cache="cold-or-none"),
-        "smallest_warm_cost_effect": region.ask("smallest cost effect", cost, cache="warm"),
+        "smallest_cold_cost_effect": _cost_effect(region, "cold-or-none"),
+        "smallest_warm_cost_effect": _cost_effect(region, "warm"),
     }
+
+
+def _cost_effect(region: Region, cache: str) -> Number:
+    """The smallest change of a compile cost that could be told; an observed process pays neither cost."""
+    ask = Ask("smallest cost effect", region.first.of, rounding=formulas.ROUNDINGS["smallest cost effect"])
+    return absent(ask, NOT_APPLICABLE) if region.is_observed else region.find(ask, cache)
 
 
 _NOISE_COLUMNS = {
     "control": {"label": "eager relative to itself", "formula": "ratio"},
     "control_differs": {"label": "a difference where there is none"},
-    "smallest_steady_effect": {"label": "smallest effect seen, steady state"},
+    "smallest_steady_effect": {"label": "smallest effect it could resolve: steady state"},
     "smallest_cold_cost_effect": {"label": "compile cost, cold"},
     "smallest_warm_cost_effect": {"label": "compile cost, warm"},
 }
@@ -185,7 +204,7 @@ def noise_table(gathered: Iterable[Gathered]) -> tables.Table:
     rows = {
         region.key: noise_row(region)
         for experiment in gathered
-        for region in regions(experiment, lambda policy, metrics: bool(timed & metrics) or not metrics)
+        for region in regions(experiment, lambda region: bool(timed & region.metrics) or not region.metrics)
     }
     spec = {
         "rows": "region",
@@ -323,8 +342,8 @@ def _written_out(
 ) -> tuple[str, dict[str, dict[str, Number]]]:
     """A ledger's text and its numbers by section and label."""
     experiment = next(each for each in gathered if each.experiment == told["experiment"])
-    found = regions(experiment, lambda policy, metrics: policy == told["policy"])
-    region = next((each for each in found if each.case == told["case"]), None) or Region(
+    found = regions(experiment, lambda region: (region.policy, region.case) == (told["policy"], told["case"]))
+    region = next(iter(found), None) or Region(
         experiment, told["policy"], told["case"], ("any",), frozenset()
     )
     lines, row = ledger_lines(region), ledger_row(region)
