@@ -201,6 +201,40 @@ def test_the_smallest_cost_effect_is_that_of_two_groups_of_this_spread():
     assert few.text == "not measurable"
 
 
+# Nothing is added up that lacks a part
+
+
+def stream(times, *, whole=None):
+    """The facts of a process that served one call per length, some of which have no time."""
+    cell = ("e99", "with", "cold", 1, "region")
+    rows = [evidence.Row(*cell, call, "sequence_length", 32 + call, "elements") for call in range(3)]
+    rows += [evidence.Row(*cell, call, "compiled_time", seconds, "s") for call, seconds in times.items()]
+    rows += [] if whole is None else [evidence.Row(*cell, None, "loop_time", whole, "s")]
+    return [Fact(row, f"e99/with/cold/1/{evidence.EVIDENCE}", line) for line, row in enumerate(rows, start=2)]
+
+
+@pytest.mark.parametrize("formula", ["total", "smallest cost effect"])
+def test_a_call_without_a_time_leaves_no_sum(formula):
+    ask = Ask(formula, ("compiled_time",), rounding="1 decimals")
+    assert evaluated(ask, stream({0: 1.0, 1: 2.0, 2: 3.0})).text != number.NOT_MEASURED
+    assert evaluated(ask, stream({0: 1.0, 2: 3.0})).text == number.NOT_MEASURED
+
+
+def test_the_seconds_of_a_whole_loop_stand_for_all_its_calls():
+    told = evaluated(Ask("total", ("loop_time",), unit="s", rounding="1 decimals"), stream({}, whole=6.0))
+    assert told.value == 6.0
+
+
+def test_a_flag_that_calls_tell_differently_is_told_as_both():
+    rows = [
+        evidence.Row("e99", "with", "cold", 1, "region", call, "bitwise_equal", call, "1") for call in (0, 1)
+    ]
+    facts = [Fact(row, "e99/with/cold/1/evidence.csv", line) for line, row in enumerate(rows, start=2)]
+    told = evaluated(Ask("flag", ("bitwise_equal",)), facts)
+    assert set(told.text.split(" / ")) == {"yes", "no"} and told.flags
+    assert evaluated(Ask("flag", ("bitwise_equal",)), facts[1:]).text == "yes"
+
+
 # Found in evidence, and made again from lineage alone
 
 

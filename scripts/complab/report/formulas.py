@@ -8,24 +8,25 @@ import statistics as stats
 from collections.abc import Callable, Iterable, Sequence
 
 from complab.errors import Unverified, UsageProblem
+from complab.measure.ledger import FAIL, FATES, LEVELS, NO_EVIDENCE, PASS
 from complab.report import statistics
 from complab.report.gather import Fact
 from complab.report.number import FACTORS, NOT_MEASURED, NOT_REPORTED, Ask, Number, absent, rounded
 
-# What can happen to a call, in the order in which legends name it. Exactly one is recorded per classified
-# call, so that the absence of one is told by the presence of another.
-FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_frames")
 CONTROL, EAGER = "steady_control", "steady_eager"
 EVERYTHING = None
-LAST_LEVEL = "WORTH IT"
+LAST_LEVEL = LEVELS[-1]
 DIFFER = "processes do not agree"
 BREAK_EVEN = "break even"
 NEVER, NEVER_SLOWER = "never: no saving is resolved", "never: compiled is slower"
+# Those that add up the calls of a process, of which none may be missing.
+SUMMING = ("total", "total ratio", "smallest cost effect")
+# The calls of what was recorded once for all of them, as the seconds of a whole loop.
+ONCE = {None}
 RELATIVE = ("relative ratio", "relative verdict", "relative smallest effect")
 # Those that judge a steady-state ratio, for which its A/A controls are read as well.
 WORTH = ("worth it", "worth it sentence", "worth it mechanism", "worth it verdict")
 JUDGING = ("verdict", "smallest effect", "relative verdict", "relative smallest effect", BREAK_EVEN, *WORTH)
-PASS, FAIL, NO_EVIDENCE = "pass", "fail", "no evidence"
 NO_SAVING, UNDECIDED = "no-saving", "not decided"
 
 
@@ -84,7 +85,7 @@ def reads(ask: Ask) -> set[str] | None:
     names = {_metric(name) for name in _named(ask)}
     if ask.formula == "fate" or names & set(FATES):
         names |= set(FATES)
-    if ask.formula in ("total", "total ratio"):
+    if ask.formula in SUMMING:
         names.add("sequence_length")
     if ask.formula == "maximum" and "max_abs_diff" in names:
         names.add("within_tolerance")
@@ -125,10 +126,11 @@ def _complete(ask: Ask, process: Process) -> bool:
     if not all(process.rows(name) for name in required):
         return False
     # A call whose output is wrong has no time, and one whose output is not finite has no difference.
-    calls = set(process.by_call("sequence_length")) if ask.formula in ("total", "total ratio") else set()
+    calls = set(process.by_call("sequence_length")) if ask.formula in SUMMING else set()
     if ask.formula == "maximum":
         calls = set(process.by_call("within_tolerance"))
-    return all(calls <= set(process.by_call(name)) for name in required)
+    recorded = [set(process.by_call(name)) for name in required]
+    return all(calls <= told or told == ONCE for told in recorded)
 
 
 def _check_unit(ask: Ask, facts: list[Fact]) -> None:
@@ -295,8 +297,7 @@ def _smallest_effect(ask: Ask, processes: Sequence[Process], noise: dict) -> Num
 def _paired(ask: Ask, processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
     """The processes of the row's policy and those of ``against``, by replicate; one without its pair is left.
 
-    The cells of one replicate are measured close together, so that what the machine did meanwhile falls
-    on both of a pair.
+    Each process brings its own eager passes, so what the machine did between the two of a pair cancels.
     """
     others = {process.replicate: process for process in processes if process.policy == ask.against}
     ours = {process.replicate: process for process in processes if process.policy != ask.against}
@@ -472,15 +473,16 @@ def _smallest_cost_effect(ask: Ask, processes: Sequence[Process], noise: dict) -
 
 
 def _agreed(ask: Ask, told: Iterable[str], facts: tuple[Fact, ...]) -> Number:
-    texts = list(dict.fromkeys(told))
+    texts = list(dict.fromkeys(text.replace("$PROJECT/", "") for text in told))
     flags = ((DIFFER, ""),) if len(texts) > 1 else ()
     text = " / ".join(texts)
     return Number(ask, text, text, facts=facts, flags=flags)
 
 
 def _flag(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
-    """Yes where the value is not 0, no where it is."""
-    return _agreed(ask, ("yes" if any(p.values(ask.of[0])) else "no" for p in processes), _facts(processes))
+    """Yes where the value is not 0, no where it is; both where calls or processes do not agree."""
+    told = ("yes" if value else "no" for process in processes for value in process.values(ask.of[0]))
+    return _agreed(ask, told, _facts(processes))
 
 
 def _fate(ask: Ask, processes: Sequence[Process], noise: dict) -> Number:
@@ -507,14 +509,14 @@ def _part(index: int) -> Callable[[Ask, Sequence[Process], dict], Number]:
             # A reason may hold a semicolon itself; then the pieces do not pair and the whole is told.
             paired = all(len(piece) == 2 for piece in pieces)
             text = "; ".join(piece[index] for piece in pieces) if paired else _details(process, ask)
-            told.append(text.replace("$PROJECT/", "") or "none")
+            told.append(text or "none")
         return _agreed(ask, told, _facts(processes))
 
     return part
 
 
 def _stopped_at(ledger: dict) -> dict | None:
-    return next((level for level in ledger["levels"] if level["verdict"] != "pass"), None)
+    return next((level for level in ledger["levels"] if level["verdict"] != PASS), None)
 
 
 def _first_failing_level(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
@@ -525,13 +527,13 @@ def _first_failing_level(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) 
 
 
 def _level(stop: dict) -> str:
-    return stop["level"] if stop["verdict"] == "fail" else f"{stop['level']} has no evidence"
+    return stop["level"] if stop["verdict"] == FAIL else f"{stop['level']} has no evidence"
 
 
 def _level_evidence(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
     """The sentence that decided the first failing level."""
     stops = [_stopped_at(ledger) for ledger in ledgers.values()]
-    told = [stop["evidence"] if stop and stop["verdict"] == "fail" else "none" for stop in stops]
+    told = [stop["evidence"] if stop and stop["verdict"] == FAIL else "none" for stop in stops]
     return _with_ledgers(_agreed(ask, told, tuple(facts)), ledgers)
 
 
