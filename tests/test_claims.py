@@ -236,7 +236,7 @@ def test_an_order_of_two_times_needs_intervals_apart(told):
 
 def test_an_order_measured_on_a_smaller_model_is_not_comparable(told):
     found = judged(told, E1, TOTAL, {"above other": {"cache": "warm"}}, "ordinal")
-    assert (found.verdict, found.reason) == (NOT_COMPARABLE, "needs a dim of 256; measured with 64")
+    assert (found.verdict, found.reason) == (NOT_COMPARABLE, "needs dim 256; measured with 64")
 
 
 # Timing: a number of one machine
@@ -282,7 +282,6 @@ def test_an_unmet_need_makes_it_not_comparable(told):
         outcome(told, E1, VARIANTS, {"equals": 3}, needs={"stream": "service", "first": 4}) == NOT_COMPARABLE
     )
     assert outcome(told, E1, VARIANTS, {"equals": 3}, needs={"device": "cuda"}) == NOT_COMPARABLE
-    assert outcome(told, E1, VARIANTS, {"equals": 3}, needs={"processes": 5}) == NOT_COMPARABLE
 
 
 def test_what_the_release_does_not_report_is_not_measured(told):

@@ -109,7 +109,7 @@ def test_every_line_is_named_and_a_workload_that_never_pays_says_so():
 
 def test_one_process_draws_the_lines_and_no_break_even():
     _, figure = painted(cumulative_time, gathered(COSTS, replicates=1))
-    assert "break even not measurable" in texts(figure.axes[0])
+    assert "break even\nnot measurable" in texts(figure.axes[0])
 
 
 def test_a_policy_without_measurements_leaves_its_panel_with_the_reason():

@@ -172,7 +172,7 @@ def _unmet_need(register: Register, claim: Claim, gathered: Gathered) -> str:
     for part, sizes in register.sizes(claim.experiment).items():
         for name, size in sizes.items():
             if measured[part].get(name) != size:
-                return f"needs a {name} of {size}; measured with {measured[part].get(name)}"
+                return f"needs {name} {size}; measured with {measured[part].get(name)}"
     return ""
 
 
@@ -211,9 +211,8 @@ def _finding(register: Register, claim: Claim, check: Check, gathered: Gathered,
     if missing is not None:
         why = "; ".join([_why_absent(missing), *([unmet] if unmet else [])])
         return Finding(check, numbers, NOT_MEASURED, why)
-    few = min(number.processes for number in numbers) < claim.needs.get("processes", 1)
-    if unmet or few:
-        return Finding(check, numbers, NOT_COMPARABLE, unmet or f"needs {claim.needs['processes']} processes")
+    if unmet:
+        return Finding(check, numbers, NOT_COMPARABLE, unmet)
     return _JUDGES[check.kind](Matter(register, claim, check, gathered, numbers))
 
 

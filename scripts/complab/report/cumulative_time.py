@@ -143,7 +143,8 @@ def _say(axes: Axes, evens: dict[str, Number]) -> None:
         return
     alike = len(set(why.values())) == 1 and len(why) == len(evens)
     if alike:
-        text = f"break even {why['cold']}".replace(": ", ":\n")
+        reason, _, further = why["cold"].partition(": ")
+        text = f"break even {reason}:\n{further}" if further else f"break even\n{reason}"
     else:
         text = "\n".join(f"{cache}: {reason}" for cache, reason in why.items())
     axes.text(0.96, 0.04, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7)

@@ -292,7 +292,9 @@ def _how_to_read(gathered: Gathered, table: Table) -> list[str]:
     if any(column.spec["eager_of"] == formulas.CONTROL for column in table.columns):
         lines.append("The ratio of eager is the A/A control: eager against itself, in the same rounds.")
     if any(column.spec["formula"] in formulas.RELATIVE for column in table.columns):
-        lines.append("Policies are compared by pairs of processes of one replicate, measured close together.")
+        lines.append(
+            "Policies are compared by pairs of processes of one replicate, each held against eager in itself."
+        )
     if any(column.spec["formula"] == formulas.BREAK_EVEN for column in table.columns):
         lines.append(
             "Break even: calls after the first until the saving has paid for it. The ends of its interval "
