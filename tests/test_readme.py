@@ -63,8 +63,9 @@ def test_pictures_exist(path):
     assert (PROJECT / path).is_file()
 
 
-def test_the_quick_scale_is_what_the_readme_says_it_is():
-    assert "quick" in yaml.safe_load((PROJECT / "config.yaml").read_text())["scales"]
+def test_the_scales_that_the_readme_names_exist():
+    told = set(re.findall(r"\b(?:SCALE|scale)=(\w+)", README)) | set(re.findall(r"--scale (\w+)", README))
+    assert {"quick", "counts"} <= told <= set(yaml.safe_load((PROJECT / "config.yaml").read_text())["scales"])
 
 
 # e99 is the recipe's, whose own test plans and measures it.

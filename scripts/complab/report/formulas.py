@@ -675,7 +675,7 @@ TIMES = (
 )
 
 # Those that take one metric to another.
-COMPARING = ("total ratio", "ratio", "relative ratio", BREAK_EVEN, *JUDGING)
+COMPARING = ("total ratio", "ratio", "relative ratio", "control difference", *JUDGING)
 
 # How each is printed unless the configuration says otherwise.
 ROUNDINGS = {

@@ -2,18 +2,15 @@
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from complab.report import statistics
+from complab.report import relative_cost
 from complab.report.gather import Gathered
 from complab.report.number import Ask, Number
 from complab.report.selection import Where, find
 
 HEIGHT = 2.7
 BROKEN, WHOLE = "#F5D9C0", "white"
-INK, BAND = "#0072B2", "#DDDDDD"
-SINGLE = {"linestyle": "", "marker": ".", "color": INK, "alpha": 0.45, "markeredgewidth": 0}
 INSTRUMENTS = {
     "explain": (Ask("count", ("explain_graphs",)), Ask("count", ("explain_breaks",))),
     "log": (Ask("count", ("log_breaks",)),),
@@ -22,9 +19,9 @@ INSTRUMENTS = {
 # A warm cell is not probed.
 CACHES = {"explain": "cold", "log": "any", "fullgraph": "cold"}
 STEADY = {
-    "ratio": Ask("ratio", ("steady_compiled",), "steady_eager", rounding="2 decimals"),
-    "verdict": Ask("verdict", ("steady_compiled",), "steady_eager"),
-    "control": Ask("ratio", ("steady_control",), "steady_eager", rounding="2 decimals"),
+    "ratio": relative_cost.RATIO,
+    "verdict": relative_cost.VERDICT,
+    "control": relative_cost.CONTROL,
 }
 
 
@@ -94,51 +91,20 @@ def _steady(axes: Axes, marks: dict[str, Number], cases: list[str], noise: dict)
     axes.tick_params(left=False, labelleft=False)
     axes.spines["left"].set_visible(False)
     axes.grid(False, axis="y")
-    axes.axvline(1, color="black", linewidth=0.9, zorder=2)
     axes.set_xlabel("steady state relative to eager\n(less than 1: faster than eager)")
-    drawn = []
-    for row, case in enumerate(cases):
-        ratio, control = marks[f"{case}/ratio"], marks[f"{case}/control"]
-        if not ratio.facts:
-            _say(axes, row, ratio.head)
-            continue
-        drawn += [*ratio.samples, ratio.low or ratio.value, ratio.high or ratio.value]
-        drawn += _band(axes, row, control, noise)
-        if ratio.low is not None:
-            ends = [ratio.low, ratio.high]
-            axes.plot(ends, [row, row], "|-", color=INK, linewidth=1.3, markersize=7, zorder=4)
-        if len(ratio.samples) > 1:
-            beside = [row + 0.2] * len(ratio.samples)
-            axes.plot(ratio.samples, beside, markersize=4.5, zorder=3, **SINGLE)
-        axes.plot(ratio.value, row, "o", color=INK, markersize=4, zorder=5)
-        _say(axes, row - 0.32, f"{ratio.text}, {marks[f'{case}/verdict'].head}")
-    _scale(axes, drawn)
-    handles = [Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference")]
-    if any(len(marks[f"{case}/ratio"].samples) > 1 for case in cases):
-        handles.append(Line2D([], [], label="single process", **SINGLE))
+    told = [{what: marks[f"{case}/{what}"] for what in STEADY} for case in cases]
+    handles = relative_cost.draw_rows(axes, told, noise)
+    for row, numbers in enumerate(told):
+        _say(axes, row, numbers)
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(-0.03, 1), ncols=2, borderpad=0, fontsize=7
     )
 
 
-def _say(axes: Axes, y: float, text: str) -> None:
+def _say(axes: Axes, row: int, told: dict[str, Number]) -> None:
+    """A row's ratio and what it amounts to, or why there is none."""
+    ratio = told["ratio"]
+    y, text = (row - 0.32, f"{ratio.text}, {told['verdict'].head}") if ratio.facts else (row, ratio.head)
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     middle = {"ha": "center", "va": "center", "transform": axes.get_yaxis_transform()}
     axes.text(0.5, y, text, bbox=clear, zorder=6, **middle)
-
-
-def _band(axes: Axes, row: int, control: Number, noise: dict) -> list[float]:
-    """Shade the ratios that count as no difference; returns their ends."""
-    low, high = 1 / (1 + noise["practical_threshold"]), 1 + noise["practical_threshold"]
-    if control.low is not None:
-        told = statistics.Interval(control.value, control.low, control.high, control.processes)
-        low, high = statistics.band(told, noise["practical_threshold"])
-    axes.add_patch(Rectangle((low, row - 0.15), high - low, 0.45, color=BAND, linewidth=0, zorder=1))
-    return [low, high]
-
-
-def _scale(axes: Axes, drawn: list[float]) -> None:
-    """Limits with room around what is drawn and around 1."""
-    low, high = min([*drawn, 1]), max([*drawn, 1])
-    room = max(0.15 * (high - low), 0.05)
-    axes.set_xlim(low - room, high + room)

@@ -155,7 +155,8 @@ def ledger_table(gathered: Iterable[Gathered]) -> tables.Table:
         "remark": (
             "Levels are judged in order up to the first that does not pass. Processes of a region are "
             "merged: the one that stops first speaks for all. WORTH IT is judged over the cold processes. "
-            "A first call after another case of its process may find binaries that this one left."
+            "A first call after another case of its process may find binaries that this one left. What an "
+            "instrument looks at, or a stance is set for, is no region."
         ),
     }
     return _table(spec, rows, _LEDGER_COLUMNS)

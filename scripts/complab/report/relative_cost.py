@@ -1,5 +1,6 @@
 """Kind `relative-cost`: what does each policy cost once compiled, relative to eager?"""
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -44,29 +45,34 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
     axes.set_ylim(len(policies) - 0.4, -0.6)
     axes.grid(False, axis="y")
     axes.tick_params(left=False)
-    axes.axvline(1, color="black", linewidth=0.9, zorder=2)
-    drawn, texts = [], []
-    for row, policy in enumerate(policies):
-        told = {what: marks[f"{policy}/{what}"] for what in ("ratio", "verdict", "control")}
-        drawn += _row(axes, row, told, noise) if told["ratio"].facts else []
-        texts.append(_text(told))
+    rows = [
+        {what: marks[f"{policy}/{what}"] for what in ("ratio", "verdict", "control")} for policy in policies
+    ]
+    handles = draw_rows(axes, rows, noise)
     # A second axis, so that no mark can be under a number.
     numbers = axes.secondary_yaxis("right")
-    numbers.set_yticks(range(len(policies)), texts)
+    numbers.set_yticks(range(len(policies)), map(_text, rows))
     numbers.spines["right"].set_visible(False)
     numbers.tick_params(right=False)
-    low, high = min([*drawn, 1]), max([*drawn, 1])
-    room = max(0.15 * (high - low), 0.05)
-    axes.set_xlim(low - room, high + room)
     axes.set_xlabel("steady state relative to eager (less than 1: faster than eager)")
-    several = any(len(number.samples) > 1 for number in marks.values())
-    handles = [Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference")]
-    handles += [Line2D([], [], label="single process", **SINGLE)] if several else []
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
+def draw_rows(axes: Axes, rows: list[dict[str, Number]], noise: dict) -> list[Artist]:
+    """Draw ratio and band of each row that has them, from the top; returns the legend's handles."""
+    axes.axvline(1, color="black", linewidth=0.9, zorder=2)
+    drawn = [1.0]
+    for row, told in enumerate(rows):
+        drawn += _row(axes, row, told, noise) if told["ratio"].facts else []
+    room = max(0.15 * (max(drawn) - min(drawn)), 0.05)
+    axes.set_xlim(min(drawn) - room, max(drawn) + room)
+    handles = [Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference")]
+    several = any(len(told["ratio"].samples) > 1 for told in rows)
+    return [*handles, Line2D([], [], label="single process", **SINGLE)] if several else handles
+
+
 def _row(axes: Axes, row: int, told: dict[str, Number], noise: dict) -> list[float]:
-    """Draw one policy; returns every number that must fit into the axes."""
+    """Draw one row; returns every number that must fit into the axes."""
     ratio = told["ratio"]
     low, high = _band(told["control"], noise)
     axes.add_patch(Rectangle((low, row - 0.15), high - low, 0.45, color=BAND, linewidth=0, zorder=1))
