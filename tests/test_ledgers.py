@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -10,7 +11,7 @@ import recorded
 from complab import config, evidence
 from complab.errors import Unverified, UsageProblem
 from complab.measure import ledger
-from complab.report import formulas, gather, ledgers, lineage, names
+from complab.report import formulas, gather, ledgers, lineage, names, tables
 from complab.report.number import Ask
 
 E1, E3 = "e1_opening_failure", "e3_graph_breaks"
@@ -158,6 +159,20 @@ def test_evidence_of_two_environments_shares_no_ledger_table(evident, tmp_path):
     with pytest.raises(Unverified, match="environments"):
         drawn_again(results, tmp_path)
     assert not (tmp_path / "figures" / recorded.RUN).exists()
+
+
+def test_a_table_too_long_for_a_page_is_parted_over_several(evident, monkeypatch):
+    gathered = gather.gather(recorded.settings(evident), E3, evident)
+    table = ledgers.ledger_table([gathered])
+    assert "longtable" not in tables.to_tex(gathered, table)
+    monkeypatch.setattr(tables, "LONG", len(table.cells) - 1)
+    text = tables.to_tex(gathered, table)
+    body = text.split("\\endfoot\n")[1].split("\\end{longtable}")[0]
+    lines = body.strip().splitlines()
+    assert len(lines) == len(table.cells)
+    assert {line.count(" & ") for line in lines} == {len(table.shown)}
+    widths = [float(width) for width in re.findall(r"p\{([\d.]+)", text)]
+    assert len(widths) == len(table.shown) + 1 and sum(widths) < 0.9
 
 
 # The ledger that is written out.

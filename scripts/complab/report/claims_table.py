@@ -14,10 +14,9 @@ from complab.report import lineage
 from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement
 from complab.report.gather import Gathered
 from complab.report.register import CLASSES, Register
-from complab.report.tables import failures, latex, markdown
+from complab.report.tables import failures, latex, longtable, markdown
 
 HEADER = ("claim", "class", "the chapter says", "its value", "measured here", "verdict", "reason")
-ALIGN = r">{\raggedright\arraybackslash}"
 
 
 def write(
@@ -110,9 +109,7 @@ def _github(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def to_tex(register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:
     """A table over several pages that needs the packages array, booktabs and longtable, in landscape."""
     widths = (0.11, 0.05, 0.2, 0.14, 0.18, 0.08, 0.16)
-    columns = "".join(f"{ALIGN}p{{{width}\\linewidth}}" for width in widths)
-    head = " & ".join(HEADER) + r" \\"
-    body = "\n".join(" & ".join(map(_breakable, _line(judgement))) + r" \\" for judgement in judged)
+    table = longtable(widths, HEADER, map(_line, judged), _caption(register, evidence), "tab:claims")
     summary = tabulate(
         counts(judged),
         headers=["class", *VERDICTS, "claims"],
@@ -126,17 +123,8 @@ def to_tex(register: Register, evidence: Mapping[str, Gathered], judged: Sequenc
         f"\\begin{{table}}[htbp]\n\\centering\\footnotesize\n"
         f"\\caption{{Claims by class and verdict. {notes}}}\n\\label{{tab:claims-summary}}\n"
         f"{summary}\n\\end{{table}}\n"
-        f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{longtable}}{{{columns}}}\n"
-        f"\\caption{{{latex(_caption(register, evidence))}}}\\label{{tab:claims}}\\\\\n"
-        f"\\toprule\n{head}\n\\midrule\n\\endfirsthead\n"
-        f"\\toprule\n{head}\n\\midrule\n\\endhead\n\\bottomrule\n\\endfoot\n"
-        f"{body}\n\\end{{longtable}}}}\n"
+        f"{table}"
     )
-
-
-def _breakable(text: str) -> str:
-    """Long names may be parted at their joints, or they would stand in the next column."""
-    return latex(text).replace(r"\_", r"\_\allowbreak{}").replace("/", r"/\allowbreak{}")
 
 
 def document(evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:

@@ -6,6 +6,7 @@ written three times: csv with raw values, md and tex as printed.
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tabulate import LATEX_ESCAPE_RULES, tabulate
@@ -29,6 +30,9 @@ from complab.report.selection import Where, find
 WITH_INTERVAL = ("total", "total ratio", "ratio", "relative ratio", formulas.BREAK_EVEN)
 MARK = "†"
 WIDE, FEW = 18, 5
+# A table of more lines does not fit on a page.
+LONG = 40
+ALIGN = r">{\raggedright\arraybackslash}"
 
 
 @dataclass(frozen=True)
@@ -333,8 +337,10 @@ def markdown(text: str, in_table: bool = True) -> str:
 
 
 def to_tex(gathered: Gathered, table: Table) -> str:
-    """The table as a LaTeX float that needs only the booktabs package."""
+    """The table as a LaTeX float that needs only the booktabs package; a long one as a `longtable`."""
     header, lines = grid(table, gathered.noise["confidence"])
+    if len(lines) > LONG:
+        return _long_tex(gathered, table, header, lines)
     body = tabulate(
         lines, headers=header, tablefmt="latex_booktabs", disable_numparse=True, colalign=_alignment(header)
     )
@@ -351,6 +357,38 @@ def to_tex(gathered: Gathered, table: Table) -> str:
         f"\\setlength{{\\tabcolsep}}{{4pt}}\n{body}\n\n"
         f"\\smallskip\n\\parbox{{\\linewidth}}{{\\scriptsize {told}}}\n\\end{{table}}\n"
     )
+
+
+def _long_tex(gathered: Gathered, table: Table, header: list[str], lines: list[list[str]]) -> str:
+    """The table over several pages: needs array, booktabs and longtable, in landscape."""
+    lengths = [min(max(map(len, column)), WIDE) for column in zip(*lines, strict=True)]
+    widths = [0.85 * length / sum(lengths) for length in lengths]
+    stem = names.table_stem(gathered.experiment, table.name)
+    body = longtable(widths, header, lines, caption(gathered, table), f"tab:{stem}")
+    told = "\n\n".join(latex(line) for line in notes(gathered, table))
+    return (
+        f"% Run {gathered.run}, evidence sha256 {gathered.digest}\n"
+        f"{body}\n{{\\scriptsize\\noindent {told}\\par}}\n"
+    )
+
+
+def longtable(widths: Sequence[float], header: Sequence[str], lines: Iterable, title: str, label: str) -> str:
+    """A table over several pages, its header on each; ``widths`` are parts of a line's, together below 1."""
+    columns = "".join(f"{ALIGN}p{{{width:.3g}\\linewidth}}" for width in widths)
+    head = " & ".join(map(latex, header)) + r" \\"
+    body = "\n".join(" & ".join(map(_breakable, line)) + r" \\" for line in lines)
+    return (
+        f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{longtable}}{{{columns}}}\n"
+        f"\\caption{{{latex(title)}}}\\label{{{label}}}\\\\\n"
+        f"\\toprule\n{head}\n\\midrule\n\\endfirsthead\n"
+        f"\\toprule\n{head}\n\\midrule\n\\endhead\n\\bottomrule\n\\endfoot\n"
+        f"{body}\n\\end{{longtable}}}}\n"
+    )
+
+
+def _breakable(text: str) -> str:
+    """Long names may be parted at their joints, or they would stand in the next column."""
+    return latex(text).replace(r"\_", r"\_\allowbreak{}").replace("/", r"/\allowbreak{}")
 
 
 def latex(text: str) -> str:
