@@ -189,6 +189,7 @@ def test_the_written_ledger_has_its_sections_and_the_ladder(drawn):
     assert [ladder.index(level) for level in ledgers.LEVELS] == sorted(map(ladder.index, ledgers.LEVELS))
     assert "STABLE    fail" in ladder
     assert "shape: idx: size mismatch at index 1, failed 3x" in text
+    assert re.search(r"fullgraph accepts +yes\n", text)
     assert max(map(len, text.splitlines())) <= ledgers.WIDTH
 
 

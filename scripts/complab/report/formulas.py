@@ -27,6 +27,8 @@ RELATIVE = ("relative ratio", "relative verdict", "relative smallest effect")
 # Those that judge a steady-state ratio, for which its A/A controls are read as well.
 WORTH = ("worth it", "worth it sentence", "worth it mechanism", "worth it verdict")
 JUDGING = ("verdict", "smallest effect", "relative verdict", "relative smallest effect", BREAK_EVEN, *WORTH)
+# Entries of a ledger that say yes or no, though 1 or 0 stands there.
+LEDGER_FLAGS = ("fullgraph_accepts",)
 NO_SAVING, UNDECIDED = "no-saving", "not decided"
 
 
@@ -603,7 +605,10 @@ def _mechanism_of(ask: Ask, ledger: dict) -> str:
 def _ledger_fact(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
     """One entry of the ledger, named "section/entry"; a cell that did not measure it is passed over."""
     section, _, entry = ask.of[0].partition("/")
-    told = [_in_words(ledger[section].get(entry, NOT_MEASURED)) for ledger in ledgers.values()]
+    values = [ledger[section].get(entry, NOT_MEASURED) for ledger in ledgers.values()]
+    if entry in LEDGER_FLAGS:
+        values = [value if isinstance(value, str) else bool(value) for value in values]
+    told = list(map(_in_words, values))
     measured = [text for text in told if not text.startswith((NOT_MEASURED, NOT_REPORTED))]
     return _with_ledgers(_agreed(ask, measured or told, tuple(facts)), ledgers)
 

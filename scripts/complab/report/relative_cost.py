@@ -51,7 +51,7 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
     handles = draw_rows(axes, rows, noise)
     # A second axis, so that no mark can be under a number.
     numbers = axes.secondary_yaxis("right")
-    numbers.set_yticks(range(len(policies)), map(_text, rows))
+    numbers.set_yticks(range(len(policies)), [_text(told) for told in rows])
     numbers.spines["right"].set_visible(False)
     numbers.tick_params(right=False)
     axes.set_xlabel("steady state relative to eager (less than 1: faster than eager)")
