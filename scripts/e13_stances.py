@@ -40,7 +40,8 @@ def _attempt(call, *arguments):
 def timed(bench):
     """Try every stance that this release has, and a name that none has."""
     settings = bench.settings
-    model = workload.build_model(settings["workload"], settings["seed"], bench.device)
+    sizes = settings["workload"] | {"blocks": settings["settings"]["blocks"]}
+    model = workload.build_model(sizes, settings["seed"], bench.device)
     lengths = [settings["settings"][key] for key in ("length", "new_length")]
     seen, new = workload.build_requests(
         lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device
