@@ -94,7 +94,7 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
     )
     if "torch-2.13-cpu" in command:
         assert (answer.returncode, answer.stderr) == (0, "")
-        assert "80 cells verified" in answer.stdout
+        assert "192 cells verified" in answer.stdout
     else:
         # A clone has no run of its own yet, and its user is told so.
         assert answer.returncode == 2
