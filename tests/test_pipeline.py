@@ -224,10 +224,12 @@ def test_a_failed_cell_stops_nothing_is_shown_as_failed_and_is_tried_again(tmp_p
 
 
 def test_by_hand_a_warm_cell_makes_its_cold_one_first_and_says_what_holds(measured):
-    answer = script(measured, "e3_graph_breaks", "--policy", "default", "--cache", "warm", "--scale", "quick")
-    # The copy's configuration has only e6; the line says so and what there is.
+    unlisted = measured / "scripts" / "e97_unlisted.py"
+    shutil.copyfile(measured / "scripts" / f"{E6}.py", unlisted)
+    answer = script(measured, "e97_unlisted", "--policy", "static", "--cache", "warm", "--scale", "quick")
+    unlisted.unlink()
     assert answer.returncode == 2
-    assert f"unknown experiment 'e3_graph_breaks': config.yaml has {E6}" in answer.stderr
+    assert "scripts/e97_unlisted.py has no entry under experiments" in answer.stderr
     answer = script(measured, E6, "--policy", "static", "--cache", "warm", "--scale", "quick")
     assert answer.returncode == 0, told(answer)
     lines = answer.stdout.strip().splitlines()
