@@ -152,7 +152,6 @@ def test_whether_a_call_enters_compiled_code_is_seen_whatever_the_backend(backen
     assert entered == []
 
 
-@pytest.mark.skipif(not dynamo.offers_stance("eager_then_compile"), reason="came with torch 2.7")
 def test_forgotten_variants_are_no_first_call_of_a_stance_that_compiles_the_second():
     for _ in range(2):
         dynamo.forget_variants()

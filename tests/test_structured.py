@@ -33,8 +33,8 @@ class TestRecorded:
     def test_breaks_have_their_place_and_reason(self, release):
         told = structured.parse(text_of(release))
         assert [(item.file, item.lineno) for item in told.breaks] == [
-            ("/work/program.py", 6),
-            ("/work/program.py", 14),
+            ("/recorded/program.py", 6),
+            ("/recorded/program.py", 14),
         ]
         assert all("Tensor.item" in item.label for item in told.breaks)
 
@@ -48,8 +48,8 @@ class TestRecorded:
         assert structured.rewritten(text, lambda told: told) == text
 
     def test_changed_texts_are_gone_everywhere_and_their_sums_fit(self, release):
-        text = structured.rewritten(text_of(release), lambda told: told.replace("/work", "$TMP"))
-        assert "/work" in text_of(release) and "/work" not in text
+        text = structured.rewritten(text_of(release), lambda told: told.replace("/recorded", "$TMP"))
+        assert "/recorded" in text_of(release) and "/recorded" not in text
         again = structured.parse(text)
         assert (again.frames, again.graphs, len(again.breaks)) == (7, 6, 2)
         assert again.breaks[0].file == "$TMP/program.py"

@@ -72,7 +72,7 @@ def main() -> None:
         text = trace.read_bytes().decode("utf-8")
 
         def change(kept: str) -> str:
-            return _shortened(kept.replace(scratch, "/work").replace(sys.prefix, "/env"))
+            return _shortened(kept.replace(scratch, "/recorded").replace(sys.prefix, "/env"))
 
         kept = structured.rewritten(text, change, lambda entry: not DROPPED & set(entry.told))
     folder = HERE / release.stdout.strip()
