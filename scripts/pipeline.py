@@ -45,9 +45,9 @@ def draw_ledgers(settings: config.Settings, _arguments: argparse.Namespace) -> i
 
 def draw_claims(settings: config.Settings, _arguments: argparse.Namespace) -> int:
     """Judge every claim of the register from the run's evidence, and write what came of it."""
-    from complab.report import exhibits
+    from complab.report import claims_table
 
-    exhibits.draw_claims(settings, config.PROJECT / "results", config.PROJECT / "figures")
+    claims_table.draw(settings, config.PROJECT / "results", config.PROJECT / "figures")
     return 0
 
 

@@ -456,7 +456,7 @@ def test_the_register_covers_the_chapter_and_knows_what_is_configured():
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
-    exhibits.draw_claims(recorded.settings(), recorded.ROOT, folder)
+    claims_table.draw(recorded.settings(), recorded.ROOT, folder)
     return folder / recorded.RUN
 
 
@@ -498,7 +498,7 @@ def test_every_number_comes_again_from_the_rows_its_lineage_names(drawn):
 
 
 def test_a_redraw_is_the_same_to_the_byte(drawn, tmp_path):
-    exhibits.draw_claims(recorded.settings(), recorded.ROOT, tmp_path)
+    claims_table.draw(recorded.settings(), recorded.ROOT, tmp_path)
     for name in names.CLAIMS:
         assert (tmp_path / recorded.RUN / name).read_bytes() == (drawn / name).read_bytes()
 
@@ -508,7 +508,7 @@ def test_the_manifest_lists_the_claims(tmp_path):
     settings.values["experiments"] = {E1: settings["experiments"][E1]}
     exhibits.draw(settings, E1, recorded.ROOT, tmp_path)
     ledgers.draw(settings, recorded.ROOT, tmp_path)
-    exhibits.draw_claims(settings, recorded.ROOT, tmp_path)
+    claims_table.draw(settings, recorded.ROOT, tmp_path)
     manifest = exhibits.write_manifest(settings, tmp_path / recorded.RUN)
     files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
     assert {name: files[name] for name in names.CLAIMS} == {

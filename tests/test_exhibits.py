@@ -14,7 +14,17 @@ from PIL import Image
 import recorded
 from complab import config, evidence
 from complab.errors import Unverified
-from complab.report import call_stream, exhibits, gather, ledgers, lineage, names, number, tables
+from complab.report import (
+    call_stream,
+    claims_table,
+    exhibits,
+    gather,
+    ledgers,
+    lineage,
+    names,
+    number,
+    tables,
+)
 from complab.report.number import Ask
 
 E1, E3, E6 = EXPERIMENTS = ("e1_opening_failure", "e3_graph_breaks", "e6_dynamic_shapes")
@@ -28,7 +38,7 @@ def drawn(tmp_path_factory):
     for experiment in EXPERIMENTS:
         exhibits.draw(recorded.settings(), experiment, recorded.ROOT, folder)
     ledgers.draw(recorded.settings(), recorded.ROOT, folder)
-    exhibits.draw_claims(recorded.settings(), recorded.ROOT, folder)
+    claims_table.draw(recorded.settings(), recorded.ROOT, folder)
     return folder / recorded.RUN
 
 
@@ -80,11 +90,11 @@ def test_a_redraw_is_the_same_to_the_byte_in_a_process_without_torch_and_snakema
     program = f"""
 import sys
 import recorded
-from complab.report import exhibits, ledgers
+from complab.report import claims_table, exhibits, ledgers
 for experiment in {EXPERIMENTS!r}:
     exhibits.draw(recorded.settings(), experiment, recorded.ROOT, {str(tmp_path)!r})
 ledgers.draw(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
-exhibits.draw_claims(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
+claims_table.draw(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
 exhibits.write_manifest(recorded.settings(), {str(tmp_path / recorded.RUN)!r})
 sys.exit(bool({{"torch", "snakemake"}} & set(sys.modules)))
 """

@@ -191,7 +191,7 @@ class Plan:
         files = [workflow / "claims.yaml", workflow / "schemas" / "claims.schema.yaml"]
         texts = [file.read_text(encoding="utf-8") for file in files]
         return {
-            "code": digest_of(code_digests(SCRIPTS / "complab" / "report" / "exhibits.py")),
+            "code": digest_of(code_digests(SCRIPTS / "complab" / "report" / "claims_table.py")),
             "register": digest_of([*texts, self.settings["noise"]]),
         }
 

@@ -7,16 +7,30 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tabulate import tabulate
 
-from complab.report import lineage
-from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement
+from complab.config import Settings
+from complab.report import exhibits, gather, lineage, names
+from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement, judge
 from complab.report.gather import Gathered
-from complab.report.register import CLASSES, Register
+from complab.report.register import CLASSES, Register, load
 from complab.report.tables import failures, latex, longtable, markdown
 
 HEADER = ("claim", "class", "the chapter says", "its value", "measured here", "verdict", "reason")
+
+
+def draw(settings: Settings, results: Path, figures: Path) -> list[Path]:
+    """Judge every claim from the evidence of the settings' run and write what came of it.
+
+    Raises Unverified, and writes nothing, if any evidence does not verify.
+    """
+    evidence = {name: gather.gather(settings, name, Path(results)) for name in settings["experiments"]}
+    listed = load()
+    files = write(listed, evidence, judge(listed, evidence))
+    assert sorted(files) == sorted(names.CLAIMS), sorted(files)
+    return exhibits.place(files, Path(figures) / settings.run)
 
 
 def write(
@@ -51,11 +65,8 @@ def to_csv(judged: Sequence[Judgement]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "experiment", "class", "says", "chapter", "measured", "verdict", "reason"])
     for judgement in judged:
-        claim = judgement.claim
-        writer.writerow(
-            [claim.id, claim.experiment, claim.kind, claim.says, claim.chapter]
-            + [judgement.measured, judgement.verdict, judgement.reason]
-        )
+        name, *told = _line(judgement)
+        writer.writerow([name, judgement.claim.experiment, *told])
     return text.getvalue()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from complab import evidence
 from complab.config import Settings
-from complab.report import claims, claims_table, figures, gather, lineage, names, pages, register, tables
+from complab.report import figures, gather, lineage, names, pages, tables
 
 
 def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> list[Path]:
@@ -39,15 +39,6 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
     files[f"{experiment}.lineage.json"] = lineage.document(gathered, cells, marks)
     named = sorted(name for name in files if "/" not in name or name in wanted)
     assert named == sorted(wanted), (named, sorted(wanted))
-    return place(files, Path(exhibits) / settings.run)
-
-
-def draw_claims(settings: Settings, results: Path, exhibits: Path) -> list[Path]:
-    """Judge every claim from the evidence of the settings' run and write what came of it; as `draw` does."""
-    evidence_of = {name: gather.gather(settings, name, Path(results)) for name in settings["experiments"]}
-    listed = register.load()
-    files = claims_table.write(listed, evidence_of, claims.judge(listed, evidence_of))
-    assert sorted(files) == sorted(names.CLAIMS), sorted(files)
     return place(files, Path(exhibits) / settings.run)
 
 
