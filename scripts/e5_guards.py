@@ -137,12 +137,13 @@ def _recompiles(bench, case: str, change: Change, dynamic: bool) -> tuple[int, s
     watcher = calls.CallWatcher(change.function)
     compiled = torch.compile(change.function, backend="eager", dynamic=dynamic)
     compiled(*change.first)
-    kept, position = watcher.variants(), bench.log_position
+    kept, position = watcher.variants(), bench.begin_log(case, int(dynamic))
     with change.around_second():
         expected = change.function(*change.second)
         actual = compiled(*change.second)
     bench.agree(case, expected, actual, call=int(dynamic))
-    failures = [each for item in bench.log_since(position).recompiles for each in item.failures]
+    logged = bench.end_log(position, case, int(dynamic))
+    failures = [each for item in logged.recompiles for each in item.failures]
     text = " | ".join(guards.guard_code(each.text) for each in failures)
     added = watcher.variants() - kept
     bench.record(

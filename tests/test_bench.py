@@ -5,6 +5,7 @@ import io
 import pytest
 import torch
 
+from complab import torchlog
 from complab.measure import capture, dynamo, failure
 from complab.measure.bench import Bench
 
@@ -257,3 +258,52 @@ def test_logs_are_those_of_the_enclosed_calls():
         {"cell": {"policy": "default", "cache": "cold"}, "config": {"device": "cpu"}}, io.StringIO()
     )
     assert captured(bench, Healthy())["log_breaks"] == 0
+
+
+class BreaksBetween(torch.nn.Module):
+    def forward(self, x):
+        x = x * 2
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+def recorded_of_the_log(bench: Bench) -> list[tuple]:
+    """The rows that the log is the source of, as (case, call, metric, value, detail)."""
+    names = {"log_breaks", "log_break_messages", "log_recompiles", "limit_hits", "recompiles", "limit_hit"}
+    told = [row for row in bench.rows if row["metric"] in names]
+    return [(row["case"], row["call"], row["metric"], row["value"], row["detail"]) for row in told]
+
+
+def test_the_log_read_again_tells_what_was_recorded_of_it(bench):
+    requests = [(torch.ones(1, length),) for length in (4, 5, 4, 6)]
+    for case, module in (("healthy", Healthy()), ("breaks", BreaksBetween())):
+        with bench.capturing(case):
+            bench.serve(case, module, compiled(module, dynamic=False), requests)
+    text = f"# process timed\n{bench._log.getvalue()}# process probes\nnothing\n"
+    again = []
+    for section in torchlog.sections(text):
+        assert section.process == "timed"
+        counted = section.log.of_case() if section.call is None else section.log.of_call()
+        again += [(section.case, section.call, each.metric, each.value, each.detail) for each in counted]
+    assert sorted(again, key=str) == sorted(recorded_of_the_log(bench), key=str)
+    assert ("breaks", None, "log_breaks", 1) in [each[:4] for each in again]
+    assert ("healthy", 1, "recompiles", 1) in [each[:4] for each in again]
+
+
+def test_a_section_of_the_log_knows_the_line_of_each_message(bench):
+    module = BreaksBetween()
+    with bench.capturing("breaks"):
+        compiled(module)(torch.ones(3))
+    text = "# process timed\n" + bench._log.getvalue()
+    (section,) = torchlog.sections(text)
+    (found,) = section.log.breaks
+    assert "Graph break in user code" in text.split("\n")[found.line - 1]
+    assert text.split("\n")[section.line - 1] == "# case breaks"
+
+
+def test_a_call_that_raises_leaves_its_section_open_to_the_end_of_the_process():
+    text = "# process timed\n# case one\n# case one, call 0\nnoise\n# process probes\nmore\n"
+    assert [(each.case, each.call, each.process) for each in torchlog.sections(text)] == [
+        ("one", None, "timed"),
+        ("one", 0, "timed"),
+    ]

@@ -133,8 +133,8 @@ def test_a_function_that_cannot_be_captured_is_a_skipped_frame(limit_of_three):
 def test_a_break_is_collected_with_its_place():
     with capture.capture_logs(graph_breaks=True) as log:
         torch.compile(with_break, backend="eager")(torch.ones(3))
-    (found,) = torchlog.parse(log.getvalue()).break_sites
-    assert found == (__file__, with_break.__code__.co_firstlineno + 1)
+    (found,) = torchlog.parse(log.getvalue()).break_places
+    assert (found.file, found.lineno) == (__file__, with_break.__code__.co_firstlineno + 1)
 
 
 def test_a_call_has_the_lines_after_its_position(limit_of_three):

@@ -20,11 +20,20 @@ What the releases print (2.6 | from 2.7 on, where it differs):
 
 Log text is an exhibit and gives reasons; it is no good as the only source of a count: a break at a line
 that was reported before may be logged again or not, and 2.6 does not say that a loop made it skip a frame.
+
+A cell's log also has lines of the measuring code: which process wrote what follows, and where the calls of
+a case begin and end. So whoever holds the log can read again what was counted in it, case by case:
+
+    # process timed
+    # case model
+    # case model, call 3
+    # end of case model, call 3
+    # end of case model
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
 from complab.guards import Assumption, classify_guard
@@ -75,6 +84,11 @@ class Recompile:
     lineno: int
     failures: tuple[GuardFailure, ...]
 
+    @property
+    def told(self) -> str:
+        """Every entry with the guard that refused the call, as one text."""
+        return " | ".join(f"{each.entry}: {each.text}" for each in self.failures)
+
 
 @dataclass(frozen=True)
 class LimitHit:
@@ -92,6 +106,21 @@ class LimitHit:
     file: str = ""
     lineno: int = 0
 
+    @property
+    def told(self) -> str:
+        """The limit, its value and the last reason, as one text."""
+        return f"{self.setting} ({self.limit}): {self.last_reason}"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One row of evidence that the log is the source of."""
+
+    metric: str
+    value: int
+    unit: str
+    detail: str = ""
+
 
 @dataclass(frozen=True)
 class Log:
@@ -102,9 +131,92 @@ class Log:
     limits: tuple[LimitHit, ...] = ()
 
     @property
-    def break_sites(self) -> tuple[tuple[str, int], ...]:
-        """The (file, lineno) at which the graph broke, each once: the count that releases agree on."""
-        return tuple(dict.fromkeys((each.file, each.lineno) for each in self.breaks))
+    def break_places(self) -> list[Break]:
+        """The first break at each place: their number is what releases agree on."""
+        return first_at_each_place(self.breaks)
+
+    def of_case(self) -> list[Counted]:
+        """What is recorded of the log of all calls of a case."""
+        return [
+            Counted("log_breaks", len(self.break_places), "breaks", told_places(self.breaks)),
+            Counted("log_break_messages", len(self.breaks), "messages"),
+            Counted("log_recompiles", len(self.recompiles), "recompiles"),
+            Counted("limit_hits", len(self.limits), "hits", "; ".join(each.told for each in self.limits)),
+        ]
+
+    def of_call(self) -> list[Counted]:
+        """What is recorded of the log of one call of a stream: every recompile and every limit hit."""
+        return [
+            *(Counted("recompiles", 1, "recompiles", each.told) for each in self.recompiles),
+            *(Counted("limit_hit", 1, "hits", each.told) for each in self.limits),
+        ]
+
+
+def first_at_each_place(breaks: Iterable[Break]) -> list[Break]:
+    """The first of the breaks at each (file, lineno), in the order of the text."""
+    places: dict[tuple[str, int], Break] = {}
+    for each in breaks:
+        places.setdefault((each.file, each.lineno), each)
+    return list(places.values())
+
+
+def told_places(breaks: Iterable[Break]) -> str:
+    """Each place of a break with its source line and reason, as one text."""
+    places = first_at_each_place(breaks)
+    return "; ".join(f"{each.file}:{each.lineno}: {each.source} | {each.label}" for each in places)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The log of a case's calls, or of one of them, in one process of a cell; ``line`` is where it begins."""
+
+    process: str
+    case: str
+    call: int | None
+    line: int
+    log: Log
+
+
+def begin(case: str, call: int | None = None) -> str:
+    """The line under which the calls of a case, or one call, begin to log."""
+    return f"# case {case}{'' if call is None else f', call {call}'}\n"
+
+
+def end(case: str, call: int | None = None) -> str:
+    """The line above which they have ended."""
+    return begin(case, call).replace("# ", "# end of ", 1)
+
+
+def sections(text: str) -> list[Section]:
+    """Every section of a cell's log, in order; one that is not closed goes to the end of its process."""
+    lines = text.split("\n")
+    marks = [(number, mark) for number, line in enumerate(lines) if (mark := _MARK.fullmatch(line))]
+    found, process = [], ""
+    for index, (number, mark) in enumerate(marks):
+        if mark["process"] is not None:
+            process = mark["process"]
+        elif not mark["end"]:
+            closing = (at for at, later in marks[index + 1 :] if _closes(later, mark))
+            body = "\n".join(lines[number : next(closing, len(lines))])
+            call = None if mark["call"] is None else int(mark["call"])
+            found.append(Section(process, mark["case"], call, number + 1, _moved(parse(body), number)))
+    return found
+
+
+def _closes(later: re.Match, mark: re.Match) -> bool:
+    if later["process"] is not None:
+        return True
+    return bool(later["end"]) and (later["case"], later["call"]) == (mark["case"], mark["call"])
+
+
+def _moved(log: Log, by: int) -> Log:
+    """The log with the line numbers of the text it is a part of."""
+    return Log(*(tuple(replace(each, line=each.line + by) for each in told) for told in vars(log).values()))
+
+
+_MARK = re.compile(
+    r"# (?:process (?P<process>.+)|(?P<end>end of )?case (?P<case>.+?)(?:, call (?P<call>\d+))?)"
+)
 
 
 def parse(text: str) -> Log:
@@ -170,7 +282,7 @@ def _messages(text: str) -> Iterator[list[_Line]]:
 
 
 def _continues(message: list[_Line], line: _Line) -> bool:
-    if any(start.match(line.text) for start in _STARTS):
+    if any(start.match(line.text) for start in _STARTS) or _MARK.fullmatch(line.text):
         return False
     last = message[-1]
     if line.stamp:

@@ -66,14 +66,16 @@ class Bench:
         """Print one line for the person watching."""
         print(text, flush=True)
 
-    def log_since(self, position: int) -> torchlog.Log:
-        """What torch logged after ``position`` characters, parsed."""
-        return torchlog.parse(self._log.getvalue()[position:])
-
-    @property
-    def log_position(self) -> int:
-        """Characters torch has logged so far."""
+    def begin_log(self, case: str, call: int | None = None) -> int:
+        """Write into the log that a case's calls, or one of them, begin; returns the position behind it."""
+        self._log.write(torchlog.begin(case, call))
         return self._log.tell()
+
+    def end_log(self, position: int, case: str, call: int | None = None) -> torchlog.Log:
+        """Write into the log that they have ended; returns what torch logged since ``position``, parsed."""
+        told = torchlog.parse(self._log.getvalue()[position:])
+        self._log.write(torchlog.end(case, call))
+        return told
 
     def agree(self, case: str, expected, actual, call: int | None = None) -> bool:
         """Record how far a compiled output is from eager; a wrong one keeps its case from being timed."""
@@ -93,7 +95,7 @@ class Bench:
 
         Recorded too if a call raises; the exception goes on.
         """
-        position, graphs, counts = self.log_position, dynamo.graphs_captured(), dynamo.frame_counts()
+        position, graphs, counts = self.begin_log(case), dynamo.graphs_captured(), dynamo.frame_counts()
         mark, raised = dynamo.newest_compilation(), True
         try:
             yield
@@ -104,7 +106,8 @@ class Bench:
             )
             self._record_frames(case, tried, compiled, dynamo.frames_since(mark), raised)
             self.record("graphs_captured", dynamo.graphs_captured() - graphs, "graphs", case=case)
-            self._record_log(case, self.log_since(position))
+            for told in self.end_log(position, case).of_case():
+                self.record(told.metric, told.value, told.unit, case=case, detail=told.detail)
 
     def _record_frames(
         self, case: str, tried: int, compiled: int, frames: list[dynamo.Frame] | None, raised: bool
@@ -128,18 +131,6 @@ class Bench:
         self.record("frames_skipped", len(given_up), "frames", case=case, detail=skipped)
         for index, frame in enumerate(kept):
             self.record("compiled_frame", 1, "frames", case=case, call=index, detail=capture.name_of(frame))
-
-    def _record_log(self, case: str, told: torchlog.Log) -> None:
-        # By place: one break may be logged several times, how often differs by release.
-        places = {(item.file, item.lineno): item for item in reversed(told.breaks)}
-        breaks = "; ".join(
-            f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in places.values()
-        )
-        self.record("log_breaks", len(places), "breaks", case=case, detail=breaks)
-        self.record("log_break_messages", len(told.breaks), "messages", case=case)
-        self.record("log_recompiles", len(told.recompiles), "recompiles", case=case)
-        limits = "; ".join(f"{item.setting} ({item.limit}): {item.last_reason}" for item in told.limits)
-        self.record("limit_hits", len(told.limits), "hits", case=case, detail=limits)
 
     def attempt(self, case: str, function: Callable, compiled: Callable, arguments: tuple) -> bool:
         """Call a case for the first time, in eager and compiled, either of which may raise.
@@ -195,10 +186,10 @@ class Bench:
             self.record("eager_time", eager_seconds, "s", case=case, call=index)
             line = f"{index:4d}  length {length:4d}  eager {eager_seconds * 1e3:9.2f} ms"
             if watcher is not None:
-                position, before = self.log_position, watcher.before()
+                position, before = self.begin_log(case, index), watcher.before()
                 seconds, actual = self.clock.time(compiled, *arguments)
                 fate = watcher.after(before, *arguments)
-                self._record_call(case, index, fate, self.log_since(position), watcher.variants())
+                self._record_call(case, index, fate, self.end_log(position, case, index), watcher.variants())
                 if self.agree(case, expected, actual, index):
                     self.record("compiled_time", seconds, "s", case=case, call=index)
                 line += f"  compiled {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}"
@@ -213,10 +204,10 @@ class Bench:
         for index, arguments in enumerate(requests):
             length = arguments[0].shape[-1]
             self.record("sequence_length", length, "elements", case=case, call=index)
-            position, before = self.log_position, watcher.before()
+            position, before = self.begin_log(case, index), watcher.before()
             seconds, _ = self.clock.time(compiled, *arguments)
             fate = watcher.after(before, *arguments)
-            self._record_call(case, index, fate, self.log_since(position), watcher.variants())
+            self._record_call(case, index, fate, self.end_log(position, case, index), watcher.variants())
             total += seconds
             self.say(f"{index:4d}  length {length:4d}  {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}")
         self.record("compiled_runs", 1, "1", case=case)
@@ -225,18 +216,8 @@ class Bench:
     def _record_call(self, case: str, index: int, fate: str, told: torchlog.Log, variants: int) -> None:
         self.record(fate, 1, "calls", case=case, call=index, detail=calls.LABELS[fate])
         self.record("variants", variants, "variants", case=case, call=index)
-        for item in told.recompiles:
-            failed = " | ".join(f"{failure.entry}: {failure.text}" for failure in item.failures)
-            self.record("recompiles", 1, "recompiles", case=case, call=index, detail=failed)
-        for item in told.limits:
-            self.record(
-                "limit_hit",
-                1,
-                "hits",
-                case=case,
-                call=index,
-                detail=f"{item.setting} ({item.limit}): {item.last_reason}",
-            )
+        for item in told.of_call():
+            self.record(item.metric, item.value, item.unit, case=case, call=index, detail=item.detail)
 
     def steady(self, cases: dict[str, tuple[Callable, Callable | None]], calls_per_pass: int = 1) -> None:
         """Record seconds per call of each case: eager, compiled and eager once more, interleaved by round.

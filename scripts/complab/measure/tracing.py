@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from complab import structured
+from complab import structured, torchlog
 from complab.measure import dynamo, policies
 from complab.measure.bench import Bench
 
@@ -27,8 +27,7 @@ def record(bench: Bench, case: str, function, calls: list[tuple]) -> None:
     for metric, count in dynamo.cache_counts().items():
         bench.record(metric, count - before[metric], metric.rpartition("_")[2], case=case)
     told = structured.parse(text_of(folder)[position:])
-    places = {(item.file, item.lineno): item for item in reversed(told.breaks)}
-    breaks = "; ".join(f"{item.file}:{item.lineno}: {item.source} | {item.label}" for item in places.values())
+    places, breaks = torchlog.first_at_each_place(told.breaks), torchlog.told_places(told.breaks)
     reasons = "; ".join(" | ".join(reason.splitlines()) for reason in told.recompiles)
     bench.record("trace_frames", told.frames, "frames", case=case)
     bench.record("trace_graphs", told.graphs, "graphs", case=case)
