@@ -424,4 +424,26 @@ def test_the_packages_are_told_with_their_versions():
 def test_outside_a_repository_commit_and_changes_are_not_told(monkeypatch, tmp_path):
     monkeypatch.setattr(facts, "PROJECT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert facts.collect_code_state() == {"commit": None, "dirty": None}
+    assert facts.collect_code_state() == {"commit": None, "dirty": None, "changes": None}
+
+
+def test_a_changed_checkout_is_told_with_the_hash_of_what_was_changed(monkeypatch, tmp_path):
+    def git(*words):
+        identity = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True)
+
+    monkeypatch.setattr(facts, "PROJECT", tmp_path)
+    code = tmp_path / "scripts" / "code.py"
+    code.parent.mkdir()
+    code.write_text("one = 1\n")
+    git("init")
+    git("add", "scripts")
+    git("commit", "-m", "start")
+    clean = facts.collect_code_state()
+    assert (clean["dirty"], clean["changes"]) == (False, None)
+    told = []
+    for text in ("one = 2\n", "one = 3\n", "one = 2\n"):
+        code.write_text(text)
+        told.append(facts.collect_code_state())
+    assert [state["dirty"] for state in told] == [True, True, True]
+    assert told[0] == told[2] != told[1]

@@ -220,6 +220,19 @@ def test_a_failed_cell_stops_nothing_is_shown_as_failed_and_is_tried_again(tmp_p
     assert again.provenance["attempt"] == 2
     assert record_of(project, "whole", "none", "e98_fragile").provenance["attempt"] == 1
     assert "0 failed" in (project / "figures" / RUN / "e98_fragile.md").read_text()
+    events = attempts.read(project / "results" / RUN)
+    assert [(each["event"], each["attempt"]) for each in events if "broken" in each["cell"]] == [
+        ("started", 1),
+        ("failed", 1),
+        ("started", 2),
+        ("measured", 2),
+    ]
+    assert events[-1]["event"] == "measured"
+    failed_event = next(each for each in events if each["event"] == "failed")
+    kept = project / "results" / RUN / "attempts" / f"{failed_event['log']}.log"
+    assert "planted failure" in kept.read_text()
+    record = folder / "broken/none/1/provenance.json"
+    assert evidence.sha256_of(record) in [each.get("provenance") for each in events]
     assert "Nothing to be done" in told(snakemake(project, "-n"))
 
 

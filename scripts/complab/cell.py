@@ -20,7 +20,7 @@ from complab.config import Cell
 from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
 from complab.job import Job, Outcome
 from complab.measure import cache, headers, isolation, ledger, observers
-from complab.publish import publish, record_failure, require_target
+from complab.publish import note_start, publish, record_failure, require_target
 from complab.staleness import Plan
 
 
@@ -57,6 +57,8 @@ def _run(script: Path) -> int:
     job.start()
     job.say(_announcement(plan, cell) if arguments.expect else f"== {cell}")
     try:
+        if arguments.out is not None:
+            note_start(job, arguments.out)
         _require_supported(plan)
         if cell.cache == "warm" and job.cold is not None:
             _verified_cold(job)

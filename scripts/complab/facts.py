@@ -4,6 +4,7 @@ Small functions, one fact each; a fact that cannot be told is absent, never the 
 """
 
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -197,10 +198,15 @@ def collect_packages() -> dict:
 
 
 def collect_code_state() -> dict:
-    """Commit and whether a code path differs from it; None where git cannot tell."""
+    """Commit, whether a code path differs from it, and if so the hash of how; None where git cannot tell."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *CODE_PATHS)
-    return {"commit": commit, "dirty": None if status is None else bool(status)}
+    changes = f"{status}\n{_git('diff', 'HEAD', '--', *CODE_PATHS)}"
+    return {
+        "commit": commit,
+        "dirty": None if status is None else bool(status),
+        "changes": hashlib.sha256(changes.encode()).hexdigest() if status else None,
+    }
 
 
 def _git(*words: str) -> str | None:

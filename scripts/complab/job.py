@@ -21,6 +21,7 @@ class Job:
     cold: Path | None = None
     started: str = ""
     clock: float = 0.0
+    wall: float = 0.0
     lines: list[str] = field(default_factory=list)
     log: str = ""
     stage: str = "preparing"
@@ -42,7 +43,12 @@ class Job:
 
     def start(self) -> None:
         """Note the start; waiting for another measurement to end is no part of the cell's duration."""
-        self.started, self.clock = now(), time.perf_counter()
+        self.started, self.clock, self.wall = now(), time.perf_counter(), time.time()
+
+    def durations(self) -> dict:
+        """Monotonic seconds since the start, and by how many the wall clock differs from them."""
+        monotonic, wall = time.perf_counter() - self.clock, time.time() - self.wall
+        return {"duration_s": round(monotonic, 3), "clock_step_s": round(wall - monotonic, 3)}
 
     def say(self, line: str) -> None:
         """Show a line and keep it for run.log."""

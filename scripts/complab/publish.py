@@ -5,10 +5,9 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
-from complab import evidence, facts
+from complab import attempts, evidence, facts
 from complab.config import PROJECT
 from complab.errors import EnvironmentProblem, UsageProblem
 from complab.job import Job, Outcome, now
@@ -68,8 +67,28 @@ def publish(job: Job, outcome: Outcome, out: Path, stack: contextlib.ExitStack) 
         if (job.place.root / name).exists():
             shutil.move(job.place.root / name, private / name)
     evidence.place(private, out, _provenance(job, outcome))
+    _note(job, out, attempts.MEASURED)
     if job.cell.cache == "warm" and not job.plan.settings["keep_caches"] and job.cold:
         (job.cold / evidence.SEALED_CACHE).unlink(missing_ok=True)
+
+
+def note_start(job: Job, out: Path) -> None:
+    """Add the attempt to the run's list before anything else of it is there."""
+    _note(job, out, attempts.STARTED)
+
+
+def _note(job: Job, out: Path, event: str, **more: str) -> None:
+    """Add an event to the run's list, unless the cell is measured into another folder than the run's."""
+    if out.absolute() != job.plan.folder(job.cell):
+        return
+    told = {"event": event, "cell": str(job.cell), "attempt": job.attempt, "time": now()} | more
+    if event != attempts.STARTED:
+        told["provenance"] = evidence.sha256_of(out / evidence.PROVENANCE)
+    attempts.append(_run_folder(job), told)
+
+
+def _run_folder(job: Job) -> Path:
+    return job.plan.folder(job.cell).parents[3]
 
 
 def _private_folder(out: Path, stack: contextlib.ExitStack) -> Path:
@@ -95,7 +114,7 @@ def _provenance(job: Job, outcome: Outcome | None) -> dict:
         "exit_status": 0,
         "started": job.started,
         "ended": now(),
-        "duration_s": round(time.perf_counter() - job.clock, 3),
+        **job.durations(),
         "attempt": job.attempt,
         "code": facts.collect_code_state() | {"digest": digest_of(modules), "modules": modules},
         "config": job.settings,
@@ -130,3 +149,13 @@ def record_failure(job: Job, message: str, out: Path, status: int) -> None:
         failure = {"stage": job.stage, "message": job.clean(message)}
         provenance = _provenance(job, None) | {"outcome": "failed", "exit_status": status, "failure": failure}
         evidence.place(private, out, provenance)
+        _note(job, out, attempts.FAILED, message=job.clean(message), log=_keep_log(job, out))
+
+
+def _keep_log(job: Job, out: Path) -> str:
+    """Copy the failed attempt's log beside the run's list under the hash of its content; returns that."""
+    digest = evidence.sha256_of(out / evidence.RUN_LOG)
+    kept = _run_folder(job) / attempts.LOGS / f"{digest}.log"
+    if out.absolute() == job.plan.folder(job.cell):
+        evidence.write_atomically(kept, (out / evidence.RUN_LOG).read_text(encoding="utf-8"))
+    return digest
