@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from complab import config, evidence
+from complab import attempts, config, evidence
 from complab.config import Cell
 from project_copy import copy_project, edit_config
 
