@@ -168,6 +168,17 @@ def test_a_damaged_sealed_cache_makes_the_warm_cell_refuse(measured, tmp_path, d
     assert not (tmp_path / "warm").exists()
 
 
+def test_a_cache_that_another_machine_sealed_is_never_loaded(measured, tmp_path):
+    cold = measured / "results" / RUN / E6 / "static" / "cold" / "1"
+    words = ("--policy", "static", "--cache", "warm", "--scale", "quick", "--cold", str(cold))
+    argv = [sys.executable, f"scripts/{E6}.py", *words, "--out", str(tmp_path / "warm")]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "another machine")}
+    answer = subprocess.run(argv, cwd=measured, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 4
+    assert "was not sealed by this user on this machine" in answer.stderr
+    assert not (tmp_path / "warm").exists()
+
+
 def rewrite_without_folder_member(tar: Path) -> None:
     """Keep plain files only, as a sealed cache has them."""
     kept = tar.with_suffix(".kept")

@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from complab import config, evidence, facts, preflight, structured
+from complab import config, evidence, facts, preflight, seals, structured
 from complab.config import Cell
 from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
 from complab.job import Job, Outcome
@@ -239,6 +239,8 @@ def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:
         "headers": cache.summary(sealed_headers["files"])
         | {key: sealed_headers[key] for key in ("build_s", "vector_isa") if key in sealed_headers},
     }
+    if job.cell.cache == "cold":
+        record["seal"] = seals.mark(cache.root_hash(seen.after))
     return Outcome(rows, filled, processes, record, facts.visible(facts.collect_gpus()), load)
 
 
@@ -250,13 +252,25 @@ def _verified_cold(job: Job) -> evidence.Record:
         raise Problem(f"its cold cell failed, measure that first: {record.provenance['failure']['message']}")
     if record.provenance["fingerprint"] != job.plan.fingerprint:
         raise Unverified(f"{job.cold}: the cold cell was measured in another environment; measure it again")
+    _sealed_manifest(record)
     return record
+
+
+def _sealed_manifest(cold: evidence.Record) -> dict:
+    """The manifest of a cold cell's sealed cache; Unverified unless this user sealed it on this machine."""
+    path = cold.folder / evidence.CACHE_MANIFEST
+    sealed = json.loads(path.read_text(encoding="utf-8"))
+    if not seals.ours(cache.root_hash(sealed), cold.provenance["cache"].get("seal")):
+        raise Unverified(
+            f"{path}: was not sealed by this user on this machine, and a cache is code; "
+            "measure the cold cell again"
+        )
+    return sealed
 
 
 def _warm_up_cache(job: Job, place: isolation.Workplace) -> dict:
     """Put the cold cell's sealed cache in place; returns its manifest. Unverified if it is not whole."""
-    _verified_cold(job)
-    sealed = json.loads((job.cold / evidence.CACHE_MANIFEST).read_text(encoding="utf-8"))
+    sealed = _sealed_manifest(_verified_cold(job))
     cache.unpack(job.cold / evidence.SEALED_CACHE, sealed, place.cache)
     return sealed
 

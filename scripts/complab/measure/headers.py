@@ -13,6 +13,7 @@ import json
 import shutil
 from pathlib import Path
 
+from complab import seals
 from complab.config import PROJECT
 from complab.errors import Unverified
 from complab.evidence import json_text, write_atomically
@@ -35,10 +36,20 @@ def require(plan: Plan, say) -> dict:
     """Folder, manifest and build seconds of the sealed headers, built first if this environment has none."""
     folder = folder_of(plan)
     with _exclusive(folder):
-        if not (folder / MANIFEST).exists():
+        sealed = _sealed_here(folder)
+        if sealed is None:
             _build(folder, plan, say)
-    sealed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            sealed = _sealed_here(folder)
     return {"folder": folder, **sealed}
+
+
+def _sealed_here(folder: Path) -> dict | None:
+    """The manifest of the headers, None if there is none or this machine has not sealed it."""
+    try:
+        sealed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return sealed if seals.ours(cache.root_hash(sealed["files"]), sealed.get("seal")) else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 @contextlib.contextmanager
@@ -71,6 +82,7 @@ def _build(folder: Path, plan: Plan, say) -> None:
     isa = next(row for row in done["rows"] if row["metric"] == "vector_isa_known")
     told = {
         "files": files,
+        "seal": seals.mark(cache.root_hash(files)),
         "build_s": round(done["seconds"], 3),
         "vector_isa_known": bool(isa["value"]),
         "vector_isa": isa["detail"],
