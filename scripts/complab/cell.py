@@ -259,6 +259,8 @@ def _verified_cold(job: Job) -> evidence.Record:
 def _sealed_manifest(cold: evidence.Record) -> dict:
     """The manifest of a cold cell's sealed cache; Unverified unless this user sealed it on this machine."""
     path = cold.folder / evidence.CACHE_MANIFEST
+    if not path.exists():
+        raise Unverified(f"{path}: missing, so its cache cannot be trusted; measure the cold cell again")
     sealed = json.loads(path.read_text(encoding="utf-8"))
     if not seals.ours(cache.root_hash(sealed), cold.provenance["cache"].get("seal")):
         raise Unverified(
