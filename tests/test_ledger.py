@@ -302,6 +302,11 @@ def test_an_eager_cell_has_no_region():
     assert fill(rows, TOLERANCE, 8) == {"regions": {}}
 
 
+def test_what_happens_under_a_stance_is_no_region():
+    rows = [*healthy(case="force_eager"), row("setting_raises", 0, case="force_eager"), *healthy()]
+    assert list(fill(rows, TOLERANCE, 8)["regions"]) == ["step"]
+
+
 def test_each_compiled_case_has_a_region_and_the_process_has_none():
     rows = [*E1_DEFAULT, *BROKEN, row("import_time", 1.0, case="process")]
     regions = fill(rows, TOLERANCE, 8)["regions"]
@@ -329,6 +334,16 @@ def test_a_warm_cell_tells_the_other_one():
     cost = region([replace(item, cache="warm") for item in E1_DEFAULT])["cost"]
     assert cost["warm_first_call_s"] == 5.0
     assert cost["cold_first_call_s"] == "not measured: this cell's cache is warm"
+
+
+def test_the_second_call_is_not_told_as_the_first_whose_output_was_wrong():
+    rows = [item for item in E1_DEFAULT if (item.metric, item.call) != ("compiled_time", 0)]
+    told = [
+        replace(item, value=0.0) if (item.metric, item.call) == ("within_tolerance", 0) else item
+        for item in rows
+    ]
+    assert region(told)["cost"]["cold_first_call_s"] == "not measured: the first call's output was wrong"
+    assert region(rows)["cost"]["cold_first_call_s"] == "not measured: the first compiled call was not timed"
 
 
 def test_a_first_call_that_was_not_made_is_not_blamed_on_the_cache():
@@ -519,6 +534,30 @@ def test_a_difference_far_from_float64_is_wrong():
 
 def test_where_eager_differs_from_itself_as_much_nothing_is_decided():
     assert verdicts(wrong(eager_repeat_diff=0.05))["CORRECT"] == NO_EVIDENCE
+
+
+def nan_at(call):
+    """A call without any finite difference from eager, after one that is right."""
+    return [row("within_tolerance", 0, call, case="step"), row("bitwise_equal", 0, call, case="step")]
+
+
+def test_no_difference_of_another_call_excuses_an_output_that_is_no_number():
+    rows = [*healthy(), *nan_at(1), row("eager_repeat_diff", 0.05, case="step")]
+    found = region(rows)
+    assert (found["first_failing_level"], found["mechanism"]) == ("CORRECT", "")
+    assert "call 1 differs from eager" in found["sentence"]
+
+
+def test_a_wrong_call_after_an_excused_one_is_not_excused_with_it():
+    rows = [*wrong(eager_repeat_diff=0.05), *nan_at(1)]
+    assert region(rows)["first_failing_level"] == "CORRECT"
+    assert "call 1 differs from eager" in region(rows)["sentence"]
+
+
+def test_an_output_that_is_no_number_is_not_called_low_precision():
+    rows = without(wrong(eager_error=0.015, compiled_error=0.02), "max_abs_diff")
+    found = region(rows)
+    assert (found["first_failing_level"], found["mechanism"]) == ("CORRECT", "")
 
 
 def test_compiled_calls_whose_output_was_not_compared_are_no_evidence_of_correctness():

@@ -7,6 +7,7 @@ rest are not judged. Beside a failure stands its mechanism, one word for the cau
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_f
 NOT_MEASURED, NOT_REPORTED = "not measured", "not reported"
 # Nothing is compiled under it, so there is no region to judge.
 EAGER = "eager"
+# Recorded where a stance was set between the calls of a case.
+STANCE_SET = "setting_raises"
 # A compiled output this many times as far from float64 as eager's is still rounding, not another result.
 ROUNDING = 2
 # Where a program is sent through one layer after another: the layer each backend adds.
@@ -88,16 +91,27 @@ class Facts:
 
 
 def fill(rows: list[Row], tolerance: dict, limit: int) -> dict:
-    """The ledgers of a cell: ``{"regions": {case: ledger}}`` for each case of a policy that compiles."""
+    """The ledgers of a cell: ``{"regions": {case: ledger}}`` for each case that is a region."""
     by_case: dict[str, list[Row]] = {}
     for row in rows:
-        if row.case not in ("", "process") and row.policy != EAGER and not observed(row.policy, row.case):
+        if row.case not in ("", "process"):
             by_case.setdefault(row.case, []).append(row)
     return {
         "regions": {
-            case: _ledger(case, told[0], Facts(told), tolerance, limit) for case, told in by_case.items()
+            case: _ledger(case, told[0], Facts(told), tolerance, limit)
+            for case, told in by_case.items()
+            if is_region(told[0].policy, case, {row.metric for row in told})
         }
     }
+
+
+def is_region(policy: str, case: str, metrics: Collection[str]) -> bool:
+    """Whether a case with these metrics is one compiled region, which its own rows can judge.
+
+    An observer's process keeps no log. Under a stance each call of a case is one of its own, and one that
+    raises is what was asked for.
+    """
+    return not (policy == EAGER or observed(policy, case) or STANCE_SET in metrics)
 
 
 def _ledger(case: str, first: Row, facts: Facts, tolerance: dict, limit: int) -> dict:
@@ -204,9 +218,11 @@ def _compiled_calls(facts: Facts) -> int:
 
 def _judge_correct(facts: Facts, tolerance: dict) -> Judgement:
     bounds = f"rtol {tolerance['rtol']:g}, atol {tolerance['atol']:g}"
-    for row in facts.rows("within_tolerance"):
-        if not row.value:
-            return _judge_difference(facts, f"call {row.call} differs from eager beyond {bounds}")
+    beyond = [
+        _judge_difference(facts, row, bounds) for row in facts.rows("within_tolerance") if not row.value
+    ]
+    if beyond:
+        return next((told for told in beyond if told.verdict == FAIL), beyond[0])
     layer, fault = _faulty_layer(facts)
     if fault:
         text = f"first differs at the layer {layer}: {fault.detail}"
@@ -225,13 +241,19 @@ def _judge_correct(facts: Facts, tolerance: dict) -> Judgement:
     return Judgement(PASS, f"{told}, within {bounds}{_against_float64(facts)}")
 
 
-def _judge_difference(facts: Facts, told: str) -> Judgement:
-    """A difference beyond the tolerance, judged further by a float64 run and by eager against itself."""
-    difference, repeat = max(facts.values("max_abs_diff"), default=None), facts.value("eager_repeat_diff")
+def _judge_difference(facts: Facts, failed: Row, bounds: str) -> Judgement:
+    """A call beyond the tolerance, judged further by a float64 run and by eager against itself.
+
+    Neither excuses a call without a finite difference of its own.
+    """
+    told = f"call {failed.call} differs from eager beyond {bounds}"
+    difference = next((row.value for row in facts.rows("max_abs_diff") if row.call == failed.call), None)
+    repeat = facts.value("eager_repeat_diff")
     if repeat and difference is not None and difference <= repeat:
         return Judgement(NO_EVIDENCE, f"{told}, but eager differs from itself by {repeat:.3g}")
     eager, compiled = facts.value("eager_error"), facts.value("compiled_error")
-    if eager is not None and compiled is not None and compiled <= ROUNDING * eager:
+    errors_known = None not in (difference, eager, compiled)
+    if errors_known and compiled <= ROUNDING * eager:
         told += f": the tolerance is tighter than the dtype{_against_float64(facts)}"
         return Judgement(FAIL, told, "low-precision")
     layer = facts.detail("faulty_layer") or _faulty_layer(facts)[0]
@@ -400,9 +422,19 @@ def _stability(facts: Facts, limit: int) -> dict:
     }
 
 
+def _first_call(facts: Facts) -> float | str:
+    """Seconds of the first compiled call, or why they are not known; a later call's are not its."""
+    timed = facts.rows("compiled_time") or facts.rows("first_call")
+    first = next((row.value for row in timed if row.call in (None, 0)), None)
+    if first is not None:
+        return first
+    if any(row.call in (None, 0) and not row.value for row in facts.rows("within_tolerance")):
+        return _not_measured("the first call's output was wrong")
+    return _not_measured("the first compiled call was not timed" if timed else "no compiled call was timed")
+
+
 def _cost(facts: Facts, cache: str) -> dict:
-    first = facts.values("compiled_time") or facts.values("first_call")
-    told = first[0] if first else _not_measured("no compiled call was timed")
+    told = _first_call(facts)
     other = _not_measured(f"this cell's cache is {cache}")
     steady, eager = facts.values("steady_compiled"), facts.values("steady_eager")
     untimed = _not_measured("no steady state was timed")

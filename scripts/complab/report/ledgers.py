@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from complab.config import Settings
-from complab.measure.ledger import EAGER, LEVELS
+from complab.measure.ledger import LEVELS, is_region
 from complab.measure.observers import observed
 from complab.report import exhibits, formulas, gather, lineage, names, tables
 from complab.report.gather import Gathered
@@ -38,11 +38,8 @@ class Region:
 
     @property
     def has_ledger(self) -> bool:
-        """Whether something is compiled that its own rows can judge.
-
-        An observer's process keeps no log, and a stance makes each call of a case one of its own.
-        """
-        return not (self.policy == EAGER or self.is_observed or "setting_raises" in self.metrics)
+        """Whether something is compiled that its own rows can judge."""
+        return is_region(self.policy, self.case, self.metrics)
 
     @property
     def is_observed(self) -> bool:
