@@ -17,12 +17,7 @@ from complab.measure import policies, workload
 @torch.no_grad()
 def timed(bench):
     """Serve the stream once, call by call."""
-    settings = bench.settings
-    model = workload.build_model(settings["workload"], settings["seed"], bench.device)
-    lengths = settings["settings"]["lengths"]
-    requests = workload.build_requests(
-        lengths, settings["workload"]["vocabulary"], settings["seed"], bench.device
-    )
+    model, requests = workload.model_and_requests(bench)
     compiled = policies.compile_with(bench.policy, model)
     with bench.capturing("model"):
         bench.serve("model", model, compiled, [(tokens,) for tokens in requests])

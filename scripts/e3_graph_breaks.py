@@ -33,8 +33,7 @@ def without_break(x):
 
 def _square(bench):
     size = bench.settings["settings"]["size"]
-    generator = torch.Generator().manual_seed(bench.settings["seed"])
-    return torch.rand(size, size, generator=generator).to(bench.device)
+    return workload.build_square(size, bench.settings["seed"], bench.device)
 
 
 def subjects(bench):

@@ -16,6 +16,8 @@ from functools import partial
 
 import torch
 
+from complab.measure import workload
+
 LABEL = "half-way mean:"
 
 
@@ -112,8 +114,7 @@ def _programs(policy: str, depth: int) -> dict[str, Chain]:
 def subjects(bench):
     """What the capture probes and the observers look at, with its input."""
     settings = bench.settings["settings"]
-    generator = torch.Generator().manual_seed(bench.settings["seed"])
-    x = torch.rand(settings["size"], settings["size"], generator=generator).to(bench.device)
+    x = workload.build_square(settings["size"], bench.settings["seed"], bench.device)
     return {case: (program, (x,)) for case, program in _programs(bench.policy, settings["depth"]).items()}
 
 
