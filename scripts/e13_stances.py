@@ -10,10 +10,11 @@ if __name__ == "__main__":  # Before torch: this process only starts and judges 
     main(__file__)
 
 import contextlib
+from functools import partial
 
 import torch
 
-from complab.measure import capture, dynamo, policies, workload
+from complab.measure import capture, dynamo, failure, policies, workload
 
 UNKNOWN = "unknown"
 STANCES = {
@@ -26,14 +27,6 @@ STANCES = {
 }
 # Calls under this stance compile by aot_eager, which keeps no cache.
 CACHELESS = "aot_eager_then_compile"
-
-
-def _attempt(call, *arguments):
-    """The call's result, and the error that it raised as one line."""
-    try:
-        return call(*arguments), ""
-    except Exception as error:
-        return None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 @torch.no_grad()
@@ -61,8 +54,8 @@ def _try_stance(bench, case, stance, model, seen, new):
     if bench.agree(case, model(seen), actual, call=0):
         bench.record("first_call", seconds, "s", case=case)
     try:
-        _, error = _attempt(torch.compiler.set_stance, stance)
-        bench.record("setting_raises", bool(error), "1", case=case, detail=error)
+        _, error = failure.guarded(partial(torch.compiler.set_stance, stance))
+        bench.record("setting_raises", error is not None, "1", case=case, detail=_told(error))
         with dynamo.cacheless() if stance == CACHELESS else contextlib.nullcontext():
             calls = {"same_shape": seen, "new_shape": new, "new_shape_again": new}
             for index, (name, tokens) in enumerate(calls.items(), 1):
@@ -75,14 +68,18 @@ def _call(bench, case, index, name, compiled, tokens, model):
     """One call under the stance: whether it raised, entered compiled code, captured graphs, was right."""
     graphs = dynamo.graphs_captured()
     with capture.entered_regions() as entered:
-        actual, error = _attempt(compiled, tokens)
+        actual, error = failure.guarded(partial(compiled, tokens))
     captured = dynamo.graphs_captured() - graphs
     ran_compiled = bool(captured or entered)
-    if actual is not None:
+    if error is None:
         bench.agree(case, model(tokens), actual, call=index)
     how = "captures a graph" if captured else "enters a variant" if ran_compiled else "runs eager"
-    told = error or how
-    bench.record(f"{name}_raises", bool(error), "1", case=case, detail=error)
+    told = _told(error) or how
+    bench.record(f"{name}_raises", error is not None, "1", case=case, detail=_told(error))
     bench.record(f"{name}_compiled", ran_compiled, "1", case=case, detail=told)
     bench.record(f"{name}_graphs", captured, "graphs", case=case)
     bench.say(f"{case}: {name.replace('_', ' ')}: {told}")
+
+
+def _told(error):
+    return failure.tell(error) if error else ""

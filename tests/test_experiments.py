@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import e8_region
+import e9_backends
 import e13_stances
 from complab import torchlog
-from complab.measure import capture, dynamo, workload
+from complab.evidence import Row
+from complab.measure import capture, dynamo, ledger, workload
 from complab.measure.bench import Bench
 from complab.measure.policies import BACKEND_POLICIES, CACHED_BACKENDS, compile_with
 
@@ -101,6 +103,30 @@ def test_a_batch_is_the_same_for_a_seed_and_its_targets_are_not_its_tokens():
     assert {tuple(tensor.shape) for tensor in one} == {(8, 64)}
 
 
+def numberless(tokens):
+    return torch.full((*tokens.shape, SIZES["vocabulary"]), float("nan"))
+
+
+def test_a_backend_whose_output_is_no_number_fails_correct_and_is_not_timed(monkeypatch):
+    settings = {
+        "device": "cpu",
+        "seed": 1,
+        "workload": SIZES,
+        "tolerance": {"rtol": 1e-4, "atol": 1e-4, "reason": "sums in another order"},
+        "settings": {"batch": 2, "length": 4},
+    }
+    cell = {"policy": "backend-eager", "cache": "none"}
+    bench = Bench({"cell": cell, "config": settings}, io.StringIO())
+    monkeypatch.setattr(e9_backends.policies, "compile_with", lambda policy, model: numberless)
+    e9_backends.timed(bench)
+    told = {row["metric"] for row in bench.rows}
+    assert {"within_tolerance", "eager_loss", "eager_error"} <= told
+    assert not told & {"loss", "compiled_error", "first_call"}
+    rows = [Row("e9_backends", **cell, replicate=1, **row) for row in bench.rows]
+    region = ledger.fill(rows, settings["tolerance"], 8)["regions"][e9_backends.CASE]
+    assert (region["first_failing_level"], region["mechanism"]) == ("CORRECT", "")
+
+
 # e13: stances.
 
 
@@ -119,6 +145,19 @@ def test_an_unknown_stance_is_accepted_until_the_next_call_and_told_apart():
             compiled(torch.ones(2))
     finally:
         torch.compiler.set_stance("default")
+
+
+def test_an_error_without_a_message_is_told_by_its_class():
+    def silent(tokens):
+        raise AssertionError
+
+    bench = Bench(
+        {"cell": {"policy": "default", "cache": "cold"}, "config": {"device": "cpu"}}, io.StringIO()
+    )
+    e13_stances._call(bench, "unknown", 1, "new_shape", silent, torch.zeros(1, 4), None)
+    told = {row["metric"]: row for row in bench.rows}
+    assert told["new_shape_raises"]["value"] == 1
+    assert told["new_shape_raises"]["detail"] == told["new_shape_compiled"]["detail"] == "AssertionError"
 
 
 def test_asking_for_a_stance_leaves_none_set():
