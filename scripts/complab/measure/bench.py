@@ -34,6 +34,7 @@ class Bench:
         self.outputs = hashlib.sha256()
         self._log = log
         self._wrong: dict[str, str] = {}
+        self._raised: set[str] = set()
 
     def record(
         self,
@@ -99,7 +100,7 @@ class Bench:
         mark, raised = dynamo.newest_compilation(), True
         try:
             yield
-            raised = False
+            raised = case in self._raised
         finally:
             tried, compiled = (
                 after - before for after, before in zip(dynamo.frame_counts(), counts, strict=True)
@@ -158,9 +159,9 @@ class Bench:
         self.say(f"{case}: first call {seconds:.2f} s")
         return agrees
 
-    def _record_run(self, metric: str, case: str, error: Exception | None) -> None:
+    def _record_run(self, metric: str, case: str, error: Exception | None, call: int | None = None) -> None:
         detail = failure.tell(error) if error else ""
-        self.record(metric, error is None, "1", case=case, detail=detail)
+        self.record(metric, error is None, "1", case=case, call=call, detail=detail)
         if error:
             self.say(f"{case}: {metric.partition('_')[0]} raises {detail}")
 
@@ -175,46 +176,82 @@ class Bench:
 
         ``requests`` holds one tuple of arguments per call. Nothing but the call is inside the timed
         span; state is read before and after it. Without ``compiled`` only eager is served. One untimed
-        eager call goes first: the start-up of torch's libraries is no part of either.
+        eager call goes first: the start-up of torch's libraries is no part of either. A call that raises
+        is recorded and ends the stream.
         """
         watcher = None if compiled is None else calls.CallWatcher(model)
-        model(*requests[0])
+        if self._time_call("eager_runs", case, 0, model, requests[0]) is None:
+            return
         for index, arguments in enumerate(requests):
             length = arguments[0].shape[-1]
             self.record("sequence_length", length, "elements", case=case, call=index)
-            eager_seconds, expected = self.clock.time(model, *arguments)
+            timed = self._time_call("eager_runs", case, index, model, arguments)
+            if timed is None:
+                return
+            eager_seconds, expected = timed
             self.record("eager_time", eager_seconds, "s", case=case, call=index)
             line = f"{index:4d}  length {length:4d}  eager {eager_seconds * 1e3:9.2f} ms"
             if watcher is not None:
-                position, before = self.begin_log(case, index), watcher.before()
-                seconds, actual = self.clock.time(compiled, *arguments)
-                fate = watcher.after(before, *arguments)
-                self._record_call(case, index, fate, self.end_log(position, case, index), watcher.variants())
+                called = self._call_compiled(case, index, watcher, compiled, arguments)
+                if called is None:
+                    return
+                seconds, actual, fate = called
                 if self.agree(case, expected, actual, index):
                     self.record("compiled_time", seconds, "s", case=case, call=index)
                 line += f"  compiled {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}"
             self.say(line)
 
+    def _time_call(
+        self, runs: str, case: str, index: int, function: Callable, arguments: tuple
+    ) -> tuple[float, object] | None:
+        """Seconds and result of one call of a stream; None if it raises, which ``runs`` tells.
+
+        The case is not timed further: its next call would raise again, and that would end the process.
+        """
+        timed, error = failure.guarded(partial(self.clock.time, function, *arguments))
+        if error:
+            self._record_run(runs, case, error, index)
+            self._wrong[case] = f"call {index} raises"
+            if runs == "compiled_runs":
+                self._raised.add(case)
+        return timed
+
     def loop(self, case: str, model: Callable, compiled: Callable, requests: list) -> None:
         """Send each request through compiled only and record its fate, and the seconds of all together.
 
-        Nothing is compared with eager, so these calls are no evidence of agreement.
+        Nothing is compared with eager, so these calls are no evidence of agreement. One untimed eager call
+        goes first, and a call that raises is recorded and ends the stream, as in `serve`.
         """
         watcher, total = calls.CallWatcher(model), 0.0
+        if self._time_call("eager_runs", case, 0, model, requests[0]) is None:
+            return
         for index, arguments in enumerate(requests):
             length = arguments[0].shape[-1]
             self.record("sequence_length", length, "elements", case=case, call=index)
-            position, before = self.begin_log(case, index), watcher.before()
-            seconds, _ = self.clock.time(compiled, *arguments)
-            fate = watcher.after(before, *arguments)
-            self._record_call(case, index, fate, self.end_log(position, case, index), watcher.variants())
+            called = self._call_compiled(case, index, watcher, compiled, arguments)
+            if called is None:
+                return
+            seconds, _, fate = called
             total += seconds
             self.say(f"{index:4d}  length {length:4d}  {seconds * 1e3:10.2f} ms  {calls.LABELS[fate]}")
         self.record("compiled_runs", 1, "1", case=case)
         self.record("loop_time", total, "s", case=case)
 
-    def _record_call(self, case: str, index: int, fate: str, told: torchlog.Log, variants: int) -> None:
-        self.record(fate, 1, "calls", case=case, call=index, detail=calls.LABELS[fate])
+    def _call_compiled(
+        self, case: str, index: int, watcher: calls.CallWatcher, compiled: Callable, arguments: tuple
+    ) -> tuple[float, object, str] | None:
+        """Seconds, result and fate of one compiled call of a stream, None if it raises; recorded is the fate."""
+        position, before = self.begin_log(case, index), watcher.before()
+        timed = self._time_call("compiled_runs", case, index, compiled, arguments)
+        fate = None if timed is None else watcher.after(before, *arguments)
+        self._record_call(case, index, fate, self.end_log(position, case, index), watcher.variants())
+        return None if timed is None else (*timed, fate)
+
+    def _record_call(
+        self, case: str, index: int, fate: str | None, told: torchlog.Log, variants: int
+    ) -> None:
+        if fate is not None:
+            self.record(fate, 1, "calls", case=case, call=index, detail=calls.LABELS[fate])
         self.record("variants", variants, "variants", case=case, call=index)
         for item in told.of_call():
             self.record(item.metric, item.value, item.unit, case=case, call=index, detail=item.detail)
