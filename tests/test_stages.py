@@ -75,6 +75,24 @@ def test_autotuning_at_run_time_counts_outside_of_any_frame():
     assert stages.exclusive(told)["stage_autotune"] == 2
 
 
+@pytest.mark.parametrize("name", ["async_compile.precompile", "async_compile.wait"])
+def test_a_kernel_that_is_not_generated_in_the_call_is_loaded_and_not_compiled(name):
+    ready = [span(name, 2, 5), span("AOTAutogradCache.inductor_load", 1, 6), span("backend_compile", 0, 7)]
+    found = stages.exclusive(ready)
+    assert found["stage_load"] == pytest.approx(5) and found["stage_compilers"] == 0
+    rows = recorded_rows(8.0, ready)
+    assert rows["stage_compilers"] == (0, "s", "not entered")
+    new = [span(name, 12, 14), span("PyCodeCache.load_by_key_path", 11, 15), span("code_gen", 10, 16)]
+    found = stages.exclusive([*ready, *new])
+    assert found["stage_compilers"] == pytest.approx(2) and found["stage_load"] == pytest.approx(7)
+    assert recorded_rows(17.0, [*ready, *new])["stage_compilers"][2] == ""
+
+
+def test_a_compiler_that_runs_while_ready_code_is_loaded_is_told():
+    found = stages.exclusive([span("compile_file", 1, 2), span("PyCodeCache.load_by_key_path", 0, 4)])
+    assert found["stage_compilers"] == 1 and found["stage_load"] == 3
+
+
 def test_stages_and_the_rest_add_up_to_the_first_call():
     rows = recorded_rows(12.0, [span("backend_compile", 1, 9), span("entire_frame_compile", 0, 10)])
     assert sum(value for value, _, _ in rows.values()) == pytest.approx(12)
@@ -108,20 +126,37 @@ def test_spans_of_a_compilation_lie_inside_the_call_and_only_there():
     assert spans == before and "log_event_end" not in vars(dynamo._span_log())
 
 
-@pytest.mark.slow
-def test_a_cold_compilation_enters_every_stage_that_a_cpu_has(tmp_path):
-    program = """
+def first_call(folder, asked):
+    """What a process that compiles on the cache in the folder prints of ``stages`` and ``spawned``."""
+    program = f"""
+import sys
+spawned = []
+sys.addaudithook(lambda event, told: event == "subprocess.Popen" and spawned.append(list(map(str, told[1]))))
 import torch
 from complab.measure import dynamo, stages
 with torch.no_grad(), dynamo.compile_spans() as spans:
     torch.compile(lambda x: torch.sin(x) * 2)(torch.ones(64, 64))
-print([name for name, seconds in stages.exclusive(spans).items() if seconds <= 0])
+told = stages.exclusive(spans)
+print({asked})
 """
     environment = {
         **os.environ,
         "PYTHONPATH": str(PROJECT / "scripts"),
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == "['stage_autotune']", done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_cold_compilation_enters_every_stage_that_a_cpu_has_and_a_warm_one_only_preprocesses(tmp_path):
+    compiling = "any(word.endswith('.cpp') for words in spawned for word in words)"
+    preprocessing = "any('-E' in words for words in spawned)"
+    not_entered = "[stage for stage in told if told[stage] <= 0]"
+    assert first_call(tmp_path, f"{not_entered}, {compiling}") == "['stage_autotune'] True"
+    warm = first_call(
+        tmp_path, f"told['stage_codegen'], {compiling}, told['stage_compilers'] > 0, {preprocessing}"
+    )
+    assert warm in ("0.0 False True True", "0.0 False False False")

@@ -437,7 +437,7 @@ def _closing(regions: dict[str, dict]) -> str:
     """Which level failed where; without a failure, the first level that each region lacks evidence of."""
     failing = {case: region for case, region in regions.items() if region["first_failing_level"]}
     told = [f"{case}: {region['sentence']}" for case, region in (failing or regions).items()]
-    return "; ".join(told) or "nothing was compiled, so no level is judged"
+    return "; ".join(told) or "no compiled region, so no level is judged"
 
 
 def _told(key: str, value: object) -> bool:

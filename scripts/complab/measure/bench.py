@@ -240,7 +240,7 @@ class Bench:
     def _call_compiled(
         self, case: str, index: int, watcher: calls.CallWatcher, compiled: Callable, arguments: tuple
     ) -> tuple[float, object, str] | None:
-        """Seconds, result and fate of one compiled call of a stream, None if it raises; recorded is the fate."""
+        """Seconds, result and fate of a stream's compiled call; None if it raises, which leaves no fate."""
         position, before = self.begin_log(case, index), watcher.before()
         timed = self._time_call("compiled_runs", case, index, compiled, arguments)
         fate = None if timed is None else watcher.after(before, *arguments)
