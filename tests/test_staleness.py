@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -541,6 +542,24 @@ def test_after_touching_and_commenting_everything_there_is_nothing_to_do(whole_p
     told = dry_run(project)
     assert "Nothing to be done" in told
     assert "to measure" not in told
+
+
+def test_jobs_have_the_order_of_the_plan_and_no_exhibit_comes_before_them(whole_project):
+    project, _ = whole_project
+    told = run(
+        *(project, "snakemake", "-n", "--cores", "1", "evidence"),
+        *("--config", "scale=quick", "run=unmeasured"),
+    )
+    jobs = re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", told, re.MULTILINE)
+    priorities = {}
+    for name, text in jobs:
+        found = re.search(r"output: results/unmeasured/(\w+/\S+/[0-9]+)/provenance\.json", text)
+        priority = re.search(r"priority: (-?[0-9]+)", text)
+        priorities[found[1] if found else name] = int(priority[1]) if priority else 0
+    cells = [str(cell) for cell in SETTINGS.cells()]
+    assert sorted(priorities, key=priorities.get, reverse=True)[: len(cells)] == cells
+    others = sum(value for name, value in priorities.items() if name not in cells and value > 0)
+    assert others < min(priorities[cell] for cell in cells)
 
 
 def test_a_changed_torch_makes_every_cell_stale_and_the_reason_is_printed(whole_project, tmp_path):

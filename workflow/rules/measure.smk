@@ -16,7 +16,8 @@ rule headers:
         f"{HEADERS}/manifest.json",
     log:
         f"{HEADERS}.log",
-    priority: 100
+    # Before every cell, or those that compile nothing would all go first.
+    priority: EXHIBITS_BELOW + len(cells) + 1
     conda:
         "../../envs/conda.yaml"
     threads: workflow.cores
@@ -56,9 +57,9 @@ for name in experiments:
             policy="|".join(plan.settings.experiment(name)["policies"]),
             cache="none|cold|warm",
             replicate="[0-9]+",
-        # Replicate by replicate, so that drift falls on all policies alike; a warm cell follows its
-        # cold one at once, so that both see the same machine.
-        priority: lambda wildcards: 90 if wildcards.cache == "warm" else 80 - int(wildcards.replicate)
+        # In the order of the plan: an experiment's cells together, replicate by replicate, a warm one
+        # right after its cold one.
+        priority: lambda wildcards, name=name: priority(name, wildcards)
         conda:
             "../../envs/conda.yaml"
         # All of them: no other job may run beside a timed one.

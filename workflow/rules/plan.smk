@@ -34,9 +34,23 @@ experiments = list(plan.settings["experiments"])
 cells = plan.settings.cells()
 
 
+def cell_of(name, wildcards):
+    """The cell that a job measures."""
+    return choices.Cell(name, wildcards.policy, wildcards.cache, int(wildcards.replicate))
+
+
+# No exhibit is drawn while a cell waits, however many could be: Snakemake adds up what runs at once.
+EXHIBITS_BELOW = 1000
+
+
+def priority(name, wildcards):
+    """Higher the earlier the cell stands in the plan."""
+    return EXHIBITS_BELOW + len(cells) - cells.index(cell_of(name, wildcards))
+
+
 def about(name, wildcards):
     """The one parameter whose change makes a cell stale."""
-    return plan.about(choices.Cell(name, wildcards.policy, wildcards.cache, int(wildcards.replicate)))
+    return plan.about(cell_of(name, wildcards))
 
 
 def records(name):
@@ -57,5 +71,4 @@ if stale or not Path(PLANNED).exists():
 
 def planned(name, wildcards):
     """The plan as an input that counts only for a stale cell."""
-    cell = choices.Cell(name, wildcards.policy, wildcards.cache, int(wildcards.replicate))
-    return PLANNED if cell in stale else ancient(PLANNED)
+    return PLANNED if cell_of(name, wildcards) in stale else ancient(PLANNED)
