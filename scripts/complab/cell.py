@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from complab import config, evidence, facts, preflight, seals, structured
+from complab import config, evidence, facts, once, preflight, seals, structured
 from complab.config import Cell
 from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
 from complab.job import Job, Outcome
@@ -324,7 +324,8 @@ def _process(
 def _probes(job: Job, place: isolation.Workplace) -> list[dict]:
     """A further process that asks what can be captured; its cache folder is its own, never the timed one.
 
-    Capture does not depend on what lies on disk, so a warm cell leaves the question to its cold one.
+    Capture depends neither on what lies on disk nor on the replicate, so a warm cell leaves the question
+    to its cold one, and every further replicate to the first.
     """
     if not _asks_about_capture(job) or not {"explain", "fullgraph"} & set(job.settings["probes"]):
         return []
@@ -333,7 +334,8 @@ def _probes(job: Job, place: isolation.Workplace) -> list[dict]:
 
 
 def _asks_about_capture(job: Job) -> bool:
-    return job.cell.policy != "eager" and job.cell.cache != "warm"
+    first = job.cell.replicate == once.REPLICATE
+    return first and job.cell.policy != "eager" and job.cell.cache != "warm"
 
 
 def _trace(job: Job, place: isolation.Workplace) -> list[dict]:
@@ -350,8 +352,13 @@ def _trace(job: Job, place: isolation.Workplace) -> list[dict]:
 
 
 def _observers(job: Job, place: isolation.Workplace, left: dict[str, dict]) -> list[dict]:
-    """One process per observer, each on its own verified copy of the cache that the timed one left."""
+    """One process per observer, each on its own verified copy of the cache that the timed one left.
+
+    The first replicate answers for all.
+    """
     done = []
+    if job.cell.replicate != once.REPLICATE:
+        return done
     for observer in observers.wanted(job.cell.policy, job.cell.cache, job.settings):
         job.stage = observers.process_of(observer)
         sealed, folder = place.root / evidence.SEALED_CACHE, place.root / job.stage

@@ -29,6 +29,9 @@ WORTH = ("worth it", "worth it sentence", "worth it mechanism", "worth it verdic
 JUDGING = ("verdict", "smallest effect", "relative verdict", "relative smallest effect", BREAK_EVEN, *WORTH)
 # Entries of a ledger that say yes or no, though 1 or 0 stands there.
 LEDGER_FLAGS = ("fullgraph_accepts",)
+# Entries of a ledger's capture that only a probed cell has, and the level that they bear on.
+PROBED_ENTRIES = ("graph_breaks_explain", "graphs_explain", "fullgraph_accepts")
+CAPTURED = LEVELS.index("CAPTURED")
 NO_SAVING, UNDECIDED = "no-saving", "not decided"
 
 
@@ -84,7 +87,7 @@ def reads(ask: Ask) -> set[str] | None:
     """Names of the metrics the formula reads, or EVERYTHING for the whole of a case."""
     if ask.formula in LEDGER_FORMULAS:
         return EVERYTHING
-    names = {_metric(name) for name in _named(ask)}
+    names = {_metric(name) for name in named(ask)}
     if ask.formula == "fate" or names & set(FATES):
         names |= set(FATES)
     if ask.formula in SUMMING:
@@ -98,7 +101,7 @@ def _metric(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _named(ask: Ask) -> list[str]:
+def named(ask: Ask) -> list[str]:
     """Metrics the question names, and those of the controls that it is judged by."""
     names = [*ask.of, *([ask.to] if ask.to else [])]
     if ask.formula in JUDGING:
@@ -109,9 +112,9 @@ def _named(ask: Ask) -> list[str]:
 def _required(ask: Ask, process: Process) -> list[str]:
     """Metrics that a process must have, or it has nothing to say."""
     if ask.formula != BREAK_EVEN:
-        return _named(ask)
+        return named(ask)
     cost = [ask.of[0], ask.to] if process.cache == ask.cache else []
-    return cost + (_named(ask)[1:] if process.cache == "cold" else [])
+    return cost + (named(ask)[1:] if process.cache == "cold" else [])
 
 
 def _control_pairs(ask: Ask) -> list[tuple[str, str]]:
@@ -517,13 +520,37 @@ def _part(index: int) -> Callable[[Ask, Sequence[Process], dict], Number]:
     return part
 
 
+def _probed(ledger: dict) -> bool:
+    """Whether the cell was asked what can be captured."""
+    return any(not isinstance(ledger.get("capture", {}).get(entry, ""), str) for entry in PROBED_ENTRIES)
+
+
+def _heard(ledgers: dict[str, dict]) -> list[dict]:
+    """The ledgers that must agree on where a region stops.
+
+    Cells of one region do not look equally closely: only the first cold one is probed. Where that one
+    stops at CAPTURED, a cell that was not probed and came as far has nothing to say about it; one that
+    stops before is heard.
+    """
+    told = list(ledgers.values())
+    if not any(_probed(ledger) and _stop_place(ledger) == CAPTURED for ledger in told):
+        return told
+    return [ledger for ledger in told if _probed(ledger) or _stop_place(ledger) < CAPTURED]
+
+
+def _stop_place(ledger: dict) -> int:
+    """Place among the levels of the one that the ledger stops at, after all where it passes every one."""
+    stop = _stopped_at(ledger)
+    return len(LEVELS) if stop is None else LEVELS.index(stop["level"])
+
+
 def _stopped_at(ledger: dict) -> dict | None:
     return next((level for level in ledger["levels"] if level["verdict"] != PASS), None)
 
 
 def _first_failing_level(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
     """The first of the five levels that fails. One process cannot judge the last level; the verdict does."""
-    stops = [_stopped_at(ledger) for ledger in ledgers.values()]
+    stops = list(map(_stopped_at, _heard(ledgers)))
     told = ["none" if stop is None or stop["level"] == LAST_LEVEL else _level(stop) for stop in stops]
     return _with_ledgers(_agreed(ask, told, tuple(facts)), ledgers)
 
@@ -534,30 +561,19 @@ def _level(stop: dict) -> str:
 
 def _level_evidence(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
     """The sentence that decided the first failing level."""
-    stops = [_stopped_at(ledger) for ledger in ledgers.values()]
+    stops = list(map(_stopped_at, _heard(ledgers)))
     told = [stop["evidence"] if stop and stop["verdict"] == FAIL else "none" for stop in stops]
     return _with_ledgers(_agreed(ask, told, tuple(facts)), ledgers)
 
 
 def _deciding(ledgers: dict[str, dict]) -> dict:
-    """The ledger that stops at the earliest level, a failure before a lack of evidence: it speaks for all.
-
-    Cells of one region do not look equally closely: only a cold one is probed.
-    """
+    """The ledger that stops at the earliest level, a failure before a lack of evidence: it speaks for all."""
 
     def rank(ledger: dict) -> tuple[int, bool]:
         stop = _stopped_at(ledger)
-        return (
-            (len(ledger["levels"]), False)
-            if stop is None
-            else (_place_of(stop, ledger), _level(stop) != stop["level"])
-        )
+        return _stop_place(ledger), stop is not None and stop["verdict"] != FAIL
 
-    return min(ledgers.values(), key=rank)
-
-
-def _place_of(stop: dict, ledger: dict) -> int:
-    return [level["level"] for level in ledger["levels"]].index(stop["level"])
+    return min(_heard(ledgers), key=rank)
 
 
 def _decided(tell: Callable[[Ask, dict], str]) -> Callable[[Ask, list[Fact], dict[str, dict]], Number]:
@@ -566,7 +582,7 @@ def _decided(tell: Callable[[Ask, dict], str]) -> Callable[[Ask, list[Fact], dic
     def decided(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
         if not ledgers:
             return absent(ask, NOT_MEASURED)
-        stops = {_first_stop(ledger) for ledger in ledgers.values()}
+        stops = {_first_stop(ledger) for ledger in _heard(ledgers)}
         flags = ((DIFFER, ""),) if len(stops) > 1 else ()
         text = tell(ask, _deciding(ledgers)).replace("$PROJECT/", "")
         return _with_ledgers(Number(ask, text, text, facts=tuple(facts), flags=flags), ledgers)
@@ -603,14 +619,21 @@ def _mechanism_of(ask: Ask, ledger: dict) -> str:
 
 
 def _ledger_fact(ask: Ask, facts: list[Fact], ledgers: dict[str, dict]) -> Number:
-    """One entry of the ledger, named "section/entry"; a cell that did not measure it is passed over."""
+    """One entry of the ledger, named "section/entry"; a cell that did not measure it is passed over.
+
+    Reasons for not measuring it are not held against each other: the first cell's stands for all. Where a
+    region breaks is told by explain too, so by the probed cells, if there are any.
+    """
     section, _, entry = ask.of[0].partition("/")
-    values = [ledger[section].get(entry, NOT_MEASURED) for ledger in ledgers.values()]
+    asked = list(ledgers.values())
+    if entry == "where":
+        asked = list(filter(_probed, asked)) or asked
+    values = [ledger[section].get(entry, NOT_MEASURED) for ledger in asked]
     if entry in LEDGER_FLAGS:
         values = [value if isinstance(value, str) else bool(value) for value in values]
     told = list(map(_in_words, values))
     measured = [text for text in told if not text.startswith((NOT_MEASURED, NOT_REPORTED))]
-    return _with_ledgers(_agreed(ask, measured or told, tuple(facts)), ledgers)
+    return _with_ledgers(_agreed(ask, measured or told[:1], tuple(facts)), ledgers)
 
 
 def _in_words(value: object) -> str:

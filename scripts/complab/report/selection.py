@@ -6,6 +6,7 @@ nothing was recorded, the release does not report it, or the question does not a
 
 from dataclasses import dataclass, replace
 
+from complab import once
 from complab.errors import UsageProblem
 from complab.evidence import LEDGER, Record
 from complab.report import formulas
@@ -50,7 +51,8 @@ def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None)
     """The number that answers ``ask`` from the evidence in ``where``.
 
     ``whole`` is the corner that must have been measured without a failure, so that a row of a table is
-    not drawn from those of its cells that happen to be left; it is ``where`` if not given.
+    not drawn from those of its cells that happen to be left; it is ``where`` if not given. Every cell must
+    have what is asked, but for what `once` names: that the first replicate must have.
     """
     scopes = [
         [record for record in gathered.records if corner.holds(record)] for corner in _corners(ask, where)
@@ -70,12 +72,15 @@ def find(gathered: Gathered, ask: Ask, where: Where, whole: Where | None = None)
     if where.capability and not _reported(usable[0], where.capability):
         return absent(ask, NOT_REPORTED, (f"this torch release has no {where.capability}",))
     found = {record.cell.path: _facts(gathered, record, ask, where) for record in usable}
-    lacking = [path for path, facts in found.items() if not facts]
-    if lacking:
+    facts = [fact for several in found.values() for fact in several]
+    asked = _asked(ask, where, facts)
+    silent = [record for record in usable if not found[record.cell.path]]
+    lacking = [record.cell.path for record in silent if not _may_lack(record, asked)]
+    if lacking or not facts:
         told = () if len(lacking) == len(found) else tuple(f"not in {path}" for path in lacking)
         return absent(ask, NOT_MEASURED, told)
-    facts = [fact for several in found.values() for fact in several]
-    return formulas.evaluate(ask, facts, gathered.noise, _ledgers(gathered, usable, ask, where))
+    telling = [record for record in usable if record not in silent]
+    return formulas.evaluate(ask, facts, gathered.noise, _ledgers(gathered, telling, ask, where))
 
 
 def _corners(ask: Ask, where: Where) -> list[Where]:
@@ -107,6 +112,20 @@ def _refuse_mixture(ask: Ask, scope: list[Record]) -> None:
 
 def _reported(record: Record, capability: str) -> bool:
     return bool(record.provenance["environment"].get("capabilities", {}).get(capability))
+
+
+def _asked(ask: Ask, where: Where, facts: list[Fact]) -> set[tuple[str, str]]:
+    """Cases and metrics a question is about; one about a ledger is about all that the case has anywhere."""
+    if formulas.reads(ask) is formulas.EVERYTHING:
+        return {(fact.row.case, fact.row.metric) for fact in facts}
+    named = (name.rpartition(".") for name in formulas.named(ask))
+    return {(case or where.case, metric) for case, _, metric in named}
+
+
+def _may_lack(record: Record, asked: set[tuple[str, str]]) -> bool:
+    """Whether all that is asked of the cell was to be asked in another replicate only."""
+    policy, replicate = record.cell.policy, record.cell.replicate
+    return bool(asked) and all(once.may_lack(replicate, policy, case, metric) for case, metric in asked)
 
 
 def _facts(gathered: Gathered, record: Record, ask: Ask, where: Where) -> list[Fact]:
