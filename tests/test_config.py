@@ -1,6 +1,8 @@
 """A choice is either understood, or refused in one line that names the key and says what would do."""
 
 import copy
+import dataclasses
+import itertools
 import json
 import random
 import re
@@ -371,9 +373,43 @@ def test_cold_comes_first_even_where_the_file_says_warm_first(given):
 def test_there_is_a_cell_for_each_policy_cache_state_and_replicate(given):
     settings = config.resolve(given)
     for name, entry in given["experiments"].items():
-        expected = entry["replicates"] * sum(map(len, entry["policies"].values()))
+        processes = {
+            policy: 1 if policy in entry.get("once", []) else entry["replicates"]
+            for policy in entry["policies"]
+        }
+        expected = sum(processes[policy] * len(caches) for policy, caches in entry["policies"].items())
         assert len(settings.cells(name)) == expected
     assert len(settings.cells()) == sum(len(settings.cells(name)) for name in given["experiments"])
+
+
+def test_cells_stand_experiment_by_experiment_and_in_each_replicate_by_replicate(given):
+    settings = config.resolve(given)
+    cells = settings.cells()
+    names = list(given["experiments"])
+    assert cells == sorted(cells, key=lambda cell: (names.index(cell.experiment), cell.replicate))
+    for cold, after in itertools.pairwise(cells):
+        if cold.cache == "cold" and "warm" in given["experiments"][cold.experiment]["policies"][cold.policy]:
+            assert after == dataclasses.replace(cold, cache="warm")
+
+
+def test_a_policy_measured_once_has_no_further_replicate(given):
+    cells = config.resolve(given).cells("e9_backends")
+    told = {
+        cell.policy: [c.replicate for c in cells if (c.policy, c.cache) == (cell.policy, cell.cache)]
+        for cell in cells
+    }
+    assert told["planted-faults"] == [1] and told["backend-eager"] == told["backend-inductor"] == [1, 2, 3]
+
+
+def test_a_policy_measured_once_must_be_there(given):
+    with pytest.raises(UsageProblem, match=r"e9_backends\.once: no policy 'faults'; choose from backend"):
+        config.resolve(changed(given, "experiments.e9_backends.once", ["faults"]))
+
+
+def test_only_the_break_even_times_the_steady_state_of_warm_processes(given):
+    settings = config.resolve(given)
+    told = {name for name in given["experiments"] if "warm" in settings.experiment(name)["steady_caches"]}
+    assert told == {"e11_break_even"}
 
 
 def test_a_cells_folder_tells_the_cell():
@@ -459,6 +495,7 @@ def test_the_slice_does_not_change_with_what_is_drawn(given):
         ("tolerance.rtol", 1e-3),
         ("streams.service", [60, 63]),
         ("experiments.e1_opening_failure.steady_rounds", 5),
+        ("experiments.e1_opening_failure.steady_caches", ["cold"]),
         ("experiments.e1_opening_failure.probes", []),
         ("experiments.e1_opening_failure.settings", {"stream": "sweep"}),
     ],

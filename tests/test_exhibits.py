@@ -17,6 +17,7 @@ from complab.errors import Unverified
 from complab.report import (
     call_stream,
     claims_table,
+    cost_against_steady,
     exhibits,
     gather,
     ledgers,
@@ -296,6 +297,14 @@ def test_what_only_cold_cells_are_asked_fills_every_table_and_figure(tmp_path):
     asked = [entry for entry in entries if set(entry["of"]) & set(probes)]
     assert len(asked) > 5
     assert all(entry["rows"] for entry in asked)
+
+
+def test_a_warm_sweep_is_drawn_against_the_steady_state_of_the_cold_processes():
+    told = gather.gather(recorded.settings(), "e6_dynamic_shapes", recorded.ROOT)
+    marks = cost_against_steady.marks(told, {"cases": ["model"]})
+    assert {fact.row.cache for fact in marks["static/warm/sweep"].facts} == {"warm"}
+    assert {fact.row.cache for fact in marks["static/warm/steady"].facts} == {"cold"}
+    assert marks["static/warm/steady"].text == marks["static/cold/steady"].text
 
 
 def test_fates_are_those_that_are_measured():

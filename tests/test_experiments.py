@@ -66,9 +66,9 @@ def test_a_whole_step_breaks_where_gradients_are_cleared_and_computed_and_in_the
 
 
 def test_a_step_that_updates_one_parameter_wrongly_is_caught_and_not_timed():
-    tolerance = {"rtol": 1e-4, "atol": 1e-4}
+    settings = {"device": "cpu", "tolerance": {"rtol": 1e-4, "atol": 1e-4}, "steady_caches": ["cold"]}
     cell = {"policy": "forward", "cache": "cold"}
-    bench = Bench({"cell": cell, "config": {"device": "cpu", "tolerance": tolerance}}, io.StringIO())
+    bench = Bench({"cell": cell, "config": settings}, io.StringIO())
     model, loss = workload.build_model(SIZES, 1, "cpu"), torch.zeros(())
     right = e8_region._state(model, loss)
     with torch.no_grad():

@@ -217,6 +217,13 @@ def test_without_a_steady_state_its_worth_has_no_evidence():
     assert (level["verdict"], level["evidence"]) == (NO_EVIDENCE, "no steady state was measured")
 
 
+def test_a_warm_cell_without_a_steady_state_points_to_its_cold_cell():
+    rows = [replace(item, cache="warm") for item in E1_DEFAULT if not item.metric.startswith("steady")]
+    told, why = region(rows), "a warm cell's steady state is that of its cold cell"
+    assert (told["levels"][4]["verdict"], told["levels"][4]["evidence"]) == (NO_EVIDENCE, why)
+    assert told["cost"]["steady_s"] == told["cost"]["steady_eager_s"] == f"not measured: {why}"
+
+
 def test_more_graphs_than_variants_fail_captured_even_if_no_break_was_logged():
     rows = [replace(item, value=3.0) if item.metric == "graphs_captured" else item for item in E1_DEFAULT]
     found = region(rows)
@@ -441,6 +448,13 @@ def test_a_region_without_a_cache_is_judged_and_tells_its_first_call():
 def test_a_warm_cell_says_that_it_is_not_probed():
     told = region(healthy(cache="warm"))["capture"]
     assert told["fullgraph_accepts"] == "not measured: a warm cell is not probed"
+
+
+def test_a_further_replicate_says_that_the_first_is_probed():
+    told = region(healthy(replicate=2))["capture"]
+    for entry in ("graph_breaks_explain", "graphs_explain", "fullgraph_accepts"):
+        assert told[entry] == "not measured: only the first replicate is probed"
+    assert region(healthy())["capture"]["graphs_explain"] == "not measured: this was not asked"
 
 
 def test_a_skipped_frame_fails_captured_even_where_the_graphs_of_its_callees_add_up():

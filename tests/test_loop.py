@@ -15,15 +15,16 @@ def bench():
     """Gives a bench of a policy; torch's log goes where the bench looks for it."""
     torch.compiler.reset()
 
-    def of(policy):
+    def of(policy, cache="cold"):
         settings = {
             "device": "cpu",
             "seed": 1,
             "steady_rounds": 2,
+            "steady_caches": ["cold"],
             "settings": {"size": 8},
             "tolerance": {"rtol": 1e-4, "atol": 1e-4},
         }
-        return Bench({"cell": {"policy": policy, "cache": "cold"}, "config": settings}, log)
+        return Bench({"cell": {"policy": policy, "cache": cache}, "config": settings}, log)
 
     with capture.capture_logs(graph_breaks=True, recompiles=True) as log, torch.no_grad():
         yield of
@@ -130,3 +131,14 @@ def test_the_printing_region_breaks_at_its_print_and_is_silent(bench, capfd, mon
     (graphs,) = [row for row in told.rows if row["metric"] == "graphs_captured"]
     assert breaks["value"] == 1 and "e10_ledger_table.py" in breaks["detail"] and graphs["value"] == 2
     assert {"first_call", "steady_eager", "steady_compiled", "steady_control"} <= set(metrics(told))
+
+
+def test_a_cache_state_that_is_not_asked_about_has_no_steady_state_and_says_so(bench, capfd):
+    calls = []
+    told = bench("pointwise", "warm")
+    told.steady({"region": (lambda: calls.append("eager"), lambda: calls.append("compiled"))})
+    assert (told.rows, calls) == ([], [])
+    assert capfd.readouterr().out == "no steady state is timed in a warm process\n"
+    asked = bench("pointwise", "cold")
+    asked.steady({"region": (lambda: None, lambda: None)})
+    assert metrics(asked).count("steady_compiled") == 2

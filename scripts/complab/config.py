@@ -76,12 +76,17 @@ class Settings:
         return self.values["experiments"][name]
 
     def cells(self, *experiments: str) -> list[Cell]:
-        """Every cell of the named experiments (all without a name), each cold before its warm."""
+        """Every cell of the named experiments (all without a name), in the order in which they are measured.
+
+        An experiment's cells stand together, replicate by replicate, so that drift of the machine falls on
+        all its policies alike. A warm cell follows its cold one at once, so that both see the same machine.
+        """
         return [
             Cell(name, policy, cache, replicate)
             for name in (experiments or self.values["experiments"])
             for replicate in range(1, self.experiment(name)["replicates"] + 1)
             for policy, caches in self.experiment(name)["policies"].items()
+            if replicate == 1 or policy not in self.experiment(name)["once"]
             for cache in sorted(caches, key=("none", "cold", "warm").index)
         ]
 
@@ -109,7 +114,7 @@ class Settings:
             settings["lengths"] = self.values["streams"][settings.pop("stream")]
         chosen = {key: self.values[key] for key in MEASURED_KEYS}
         chosen |= {"device": device, "settings": settings}
-        chosen |= {key: entry[key] for key in ("probes", "observers", "steady_rounds")}
+        chosen |= {key: entry[key] for key in ("probes", "observers", "steady_rounds", "steady_caches")}
         return json.loads(json.dumps(chosen))
 
 
@@ -270,6 +275,12 @@ def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
             f"{where}: experiments.{name}.observers: observers belong to a policy named {OBSERVERS}, "
             f"and are held against one named {CONTROL}; give all three or none"
         )
+    for policy in entry["once"]:
+        if policy not in entry["policies"]:
+            raise UsageProblem(
+                f"{where}: experiments.{name}.once: no policy '{policy}'; "
+                f"choose from {', '.join(entry['policies'])}"
+            )
     if entry["exhibit"]["trace"] and "trace" not in entry["probes"]:
         raise UsageProblem(
             f"{where}: experiments.{name}.exhibit.trace: only a process under the probe 'trace' leaves one; "

@@ -168,7 +168,7 @@ class Plan:
     def drawn_from(self, experiment: str) -> dict:
         """What an exhibit is drawn with beside its evidence: drawing code, declaration and style."""
         entry = self.settings.experiment(experiment)
-        declared = {key: entry.get(key) for key in ("title", "exhibit", "policies", "replicates")}
+        declared = {key: entry.get(key) for key in ("title", "exhibit", "policies", "replicates", "once")}
         style = hashlib.sha256((PROJECT / "figures" / "complab.mplstyle").read_bytes()).hexdigest()
         return {
             "code": digest_of(code_digests(SCRIPTS / "complab" / "report" / "exhibits.py")),
@@ -178,7 +178,7 @@ class Plan:
     def ledgers_from(self) -> dict:
         """What the ledgers and the noise of the run are drawn with beside the evidence of every cell."""
         told = {key: self.settings[key] for key in ("ledgers", "noise")}
-        keys = ("title", "policies", "replicates")
+        keys = ("title", "policies", "replicates", "once")
         declared = [
             [name, *(entry[key] for key in keys)] for name, entry in self.settings["experiments"].items()
         ]

@@ -262,8 +262,12 @@ class Bench:
         ``cases`` maps a case to its eager and its compiled pass, None where nothing is compiled. All are
         timed in one window, so cases can be compared within a round too. The second eager pass is the
         A/A control: nothing differs between the two, so their ratio shows what this process cannot
-        resolve. A case with a wrong output is not timed.
+        resolve. A case with a wrong output is not timed, nor is any in a cell whose cache state is not in
+        ``steady_caches``.
         """
+        if self.cache not in self.settings["steady_caches"]:
+            self.say(f"no steady state is timed in a {self.cache} process")
+            return
         passes = {}
         for case, (eager, compiled) in cases.items():
             if case in self._wrong:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from complab import guards
+from complab import guards, once
 from complab.errors import counted
 from complab.evidence import Row
 from complab.measure.observers import observed
@@ -20,6 +20,8 @@ LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
 PASS, FAIL, NO_EVIDENCE, NOT_JUDGED = "pass", "fail", "no evidence", "not judged"
 FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_frames")
 NOT_MEASURED, NOT_REPORTED = "not measured", "not reported"
+# Why a warm cell has no steady state.
+OF_COLD_CELL = "a warm cell's steady state is that of its cold cell"
 # Nothing is compiled under it, so there is no region to judge.
 EAGER = "eager"
 # Recorded where a stance was set between the calls of a case.
@@ -67,6 +69,11 @@ class Facts:
 
     def __init__(self, rows: list[Row]):
         self._rows = rows
+
+    @property
+    def cache(self) -> str:
+        """Cache state of the cell, empty without any row."""
+        return self._rows[0].cache if self._rows else ""
 
     def rows(self, metric: str) -> list[Row]:
         """Rows of a metric in order."""
@@ -120,7 +127,7 @@ def _ledger(case: str, first: Row, facts: Facts, tolerance: dict, limit: int) ->
     failing = stopped["level"] if stopped and stopped["verdict"] == FAIL else None
     return {
         "region": f"{case} under policy {first.policy}",
-        "capture": _capture(facts, first.cache),
+        "capture": _capture(facts, first),
         "assumptions": _assumptions(facts),
         "stability": _stability(facts, limit),
         "cost": _cost(facts, first.cache),
@@ -368,7 +375,8 @@ def _judge_stable(facts: Facts, limit: int) -> Judgement:
 def _judge_worth_it(facts: Facts) -> Judgement:
     eager, compiled = facts.values("steady_eager"), facts.values("steady_compiled")
     if not eager or not compiled:
-        return Judgement(NO_EVIDENCE, "no steady state was measured")
+        warm = facts.cache == "warm"
+        return Judgement(NO_EVIDENCE, OF_COLD_CELL if warm else "no steady state was measured")
     ratio = _median(compiled) / _median(eager)
     return Judgement(
         NO_EVIDENCE, f"one process cannot resolve it (steady state {ratio:.2f} times eager here)"
@@ -379,10 +387,15 @@ def _not_measured(why: str) -> str:
     return f"{NOT_MEASURED}: {why}"
 
 
-def _capture(facts: Facts, cache: str) -> dict:
+def _capture(facts: Facts, first: Row) -> dict:
     watched = bool(facts.rows("frames_tried"))
     unwatched = _not_measured("no compiled call was watched")
-    unprobed = _not_measured("a warm cell is not probed" if cache == "warm" else "this was not asked")
+    why = "this was not asked"
+    if first.cache == "warm":
+        why = "a warm cell is not probed"
+    elif first.replicate != once.REPLICATE:
+        why = "only the first replicate is probed"
+    unprobed = _not_measured(why)
     asked = {
         "frames_tried": ("frames_tried", unwatched),
         "frames_compiled": ("frames_compiled", unwatched),
@@ -437,7 +450,7 @@ def _cost(facts: Facts, cache: str) -> dict:
     told = _first_call(facts)
     other = _not_measured(f"this cell's cache is {cache}")
     steady, eager = facts.values("steady_compiled"), facts.values("steady_eager")
-    untimed = _not_measured("no steady state was timed")
+    untimed = _not_measured(OF_COLD_CELL if cache == "warm" else "no steady state was timed")
     return {
         # Where no cache is kept, nothing of an earlier process is there to be used either.
         "cold_first_call_s": other if cache == "warm" else told,

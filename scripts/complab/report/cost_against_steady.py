@@ -23,7 +23,10 @@ CONTROL = Ask("ratio", ("steady_control",), "steady_eager", rounding="2 decimals
 
 
 def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
-    """Sweep and steady state of every policy, by `policy/cache/what`; of eager the sweep and A/A control."""
+    """Sweep and steady state of every policy, by `policy/cache/what`; of eager the sweep and A/A control.
+
+    The steady state is that of the cold processes, for the warm ones run the same binaries.
+    """
     case = spec["cases"][0]
     found = {}
     cells = [record.cell for record in gathered.records]
@@ -31,7 +34,8 @@ def marks(gathered: Gathered, spec: dict) -> dict[str, Number]:
         where = Where(policy, cache, case)
         eager = cache == "none"
         found[f"{policy}/{cache}/sweep"] = find(gathered, EAGER_SWEEP if eager else SWEEP, where)
-        found[f"{policy}/{cache}/steady"] = find(gathered, CONTROL if eager else RATIO, where)
+        steady = where if eager else Where(policy, "cold", case)
+        found[f"{policy}/{cache}/steady"] = find(gathered, CONTROL if eager else RATIO, steady)
     return found
 
 
