@@ -5,10 +5,11 @@ the evidence rows by file and line, and the result. `recompute` needs nothing el
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from complab import evidence
+from complab.errors import Unverified
 from complab.report import formulas
 from complab.report.gather import Fact, Gathered
 from complab.report.number import Ask, Number
@@ -113,7 +114,21 @@ def recompute(told: dict, noise: dict, results: Path) -> Number:
 
     An entry without rows (failed, not measured, ...) has nothing to compute and comes back as absent.
     """
-    ask = Ask(
+
+    def facts(file: str) -> list[Fact]:
+        path = Path(results) / file
+        rows = evidence.csv_to_rows(path.read_text(encoding="utf-8"), path)
+        return [Fact(row, file, line) for line, row in enumerate(rows, start=2)]
+
+    def regions(file: str) -> dict:
+        return json.loads((Path(results) / file).read_text(encoding="utf-8"))["regions"]
+
+    return recomputed(told, noise, facts, regions)
+
+
+def ask_of(told: dict) -> Ask:
+    """What the number of a lineage entry was asked."""
+    return Ask(
         told["formula"],
         tuple(told["of"]),
         told["to"],
@@ -122,16 +137,28 @@ def recompute(told: dict, noise: dict, results: Path) -> Number:
         told.get("against", ""),
         told.get("cache", ""),
     )
-    facts = [fact for file, lines in told["rows"].items() for fact in _read(Path(results), file, lines)]
-    case = facts[0].row.case if facts else ""
-    ledgers = {
-        file: json.loads((Path(results) / file).read_text(encoding="utf-8"))["regions"][case]
-        for file in told.get("ledgers", [])
-    }
-    return formulas.evaluate(ask, facts, noise, ledgers)
 
 
-def _read(results: Path, file: str, lines: list[str]) -> list[Fact]:
-    path = results / file
-    rows = evidence.csv_to_rows(path.read_text(encoding="utf-8"), path)
-    return [Fact(rows[line - 2], file, line) for line in lines_of(lines)]
+def recomputed(
+    told: dict, noise: dict, facts: Callable[[str], Sequence[Fact]], regions: Callable[[str], dict]
+) -> Number:
+    """The number of a lineage entry, from all facts of a file and all ledgers of one, by the file's name.
+
+    Unverified if a row it names is not there.
+    """
+    used = [fact for file, lines in told["rows"].items() for fact in _named(facts(file), file, lines)]
+    case = used[0].row.case if used else ""
+    ledgers = {file: regions(file)[case] for file in told.get("ledgers", [])}
+    return formulas.evaluate(ask_of(told), used, noise, ledgers)
+
+
+def _named(facts: Sequence[Fact], file: str, lines: list[str]) -> list[Fact]:
+    """The facts on the lines that `ranges` wrote; the header is line 1."""
+    found: list[Fact] = []
+    for text in lines:
+        first, _, last = text.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and 2 <= int(first) <= int(last) < len(facts) + 2):
+            raise Unverified(f"{file}: has no row on line {text}")
+        found += facts[int(first) - 2 : int(last) - 1]
+    return found
