@@ -16,7 +16,7 @@ from complab import config, report, staleness
 SCRIPTS = config.PROJECT / "scripts"
 EXPERIMENTS = sorted(path.stem for path in SCRIPTS.glob("e[0-9]*_*.py"))
 MODULES = sorted(SCRIPTS.rglob("*.py"))
-HEAVY = ("torch", "snakemake", "pandas", "matplotlib", "numpy", "scipy", "tabulate")
+HEAVY = ("torch", "snakemake", "pandas", "matplotlib", "numpy", "scipy", "tabulate", "rocrate", "requests")
 
 
 def names_in(package) -> list[str]:
@@ -64,8 +64,12 @@ def test_what_starts_and_judges_a_measurement_loads_no_heavy_library():
     assert loaded_by("complab.cell", *(f"complab.measure.{name}" for name in parents)) == set()
 
 
-def test_the_command_that_reads_evidence_starts_without_torch():
-    assert "torch" not in loaded_by("complab.cli")
+def test_the_command_that_reads_evidence_starts_without_torch_and_what_only_writes_bundles():
+    assert not {"torch", "rocrate", "requests"} & loaded_by("complab.cli")
+
+
+def test_what_reads_a_bundle_loads_no_heavy_library():
+    assert loaded_by("complab.bundle", "complab.crate") == set()
 
 
 # The measured process.
