@@ -51,6 +51,14 @@ def draw_claims(settings: config.Settings, _arguments: argparse.Namespace) -> in
     return 0
 
 
+def name_numbers(settings: config.Settings, _arguments: argparse.Namespace) -> int:
+    """Give every number of the run's exhibits its name, for prose to take it by."""
+    from complab.report import numbers
+
+    numbers.write(settings, config.PROJECT / "figures")
+    return 0
+
+
 def write_manifest(settings: config.Settings, _arguments: argparse.Namespace) -> int:
     """Hash every exhibit file of the run into its manifest."""
     from complab.report import exhibits
@@ -66,6 +74,7 @@ def redraw(settings: config.Settings, arguments: argparse.Namespace) -> int:
         draw(settings, arguments)
     draw_ledgers(settings, arguments)
     draw_claims(settings, arguments)
+    name_numbers(settings, arguments)
     return write_manifest(settings, arguments)
 
 
@@ -104,6 +113,7 @@ STEPS = {
     "draw": draw,
     "ledgers": draw_ledgers,
     "claims": draw_claims,
+    "numbers": name_numbers,
     "manifest": write_manifest,
     "redraw": redraw,
     "complete": complete,

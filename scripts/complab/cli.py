@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from complab import bundle, config, evidence
 from complab.errors import EXIT_FAILED, Problem, Unverified, UsageProblem, one_line
-from complab.report import gather
+from complab.report import gather, manuscript
 
 RESULTS = config.PROJECT / "results"
 FIGURES = config.PROJECT / "figures"
@@ -47,7 +47,25 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument("--run", help="name of the evidence set (default: current)")
     pack.add_argument("--out", type=Path, help="the zip to write (default: figures/RUN/bundle.zip)")
     pack.set_defaults(command=_bundle)
+    told = "hold every number of a text, Markdown or LaTeX, against what a run says now"
+    audit = commands.add_parser(
+        "audit",
+        help=told,
+        description=f"{told}; {manuscript.STATUS}",
+        epilog=manuscript.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    audit.add_argument("--manuscript", type=Path, required=True, metavar="FILE", help="the text")
+    audit.add_argument("--run", help="name of the evidence set (default: current)")
+    audit.add_argument("--json", action="store_true", help="tell everything as JSON")
+    audit.add_argument("--verbose", action="store_true", help="list right and vouched for numbers too")
+    audit.set_defaults(command=_audit)
     return flags
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    run = arguments.run or "current"
+    return manuscript.audit(arguments.manuscript, run, FIGURES / run, arguments.json, arguments.verbose)
 
 
 def _check(arguments: argparse.Namespace) -> int:

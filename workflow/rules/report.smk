@@ -2,7 +2,7 @@
 
 REQUIRED INPUTS: the provenance record of every cell of an experiment, failed ones included.
 OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json,
-figures/{run}/ledgers.*, ledger_*.txt, noise.* and claims.* about all experiments together;
+figures/{run}/ledgers.*, ledger_*.txt, noise.*, claims.* and numbers.* about all experiments together;
 results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
@@ -108,6 +108,30 @@ rule claims:
         python scripts/pipeline.py \
             --overrides {resources.overrides:q} \
             claims 2>&1 | tee {log:q}
+        """
+
+
+rule numbers:
+    """Give every number of the exhibits its name, for prose to take it by."""
+    input:
+        [f"{FIGURES}/{file}" for file in names.lineages(plan.settings)],
+    output:
+        [f"{FIGURES}/{file}" for file in names.NUMBERS],
+    log:
+        f"{RUN}/numbers.log",
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
+    params:
+        about=staleness.digest_of(
+            staleness.code_digests(staleness.SCRIPTS / "complab" / "report" / "numbers.py")
+        ),
+    shell:
+        r"""
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
+            numbers 2>&1 | tee {log:q}
         """
 
 

@@ -9,9 +9,11 @@ from complab.config import Settings
 
 MANIFEST = "manifest.json"
 MAIN_TABLE = "main"
-LEDGERS, NOISE = "ledgers", "noise"
+LEDGERS, NOISE, JUDGED = "ledgers", "noise", "claims"
+LINEAGE = ".lineage.json"
 TABLE_FORMATS = ("csv", "md", "tex")
 CLAIMS = ("claims.csv", "claims.md", "claims.tex", "claims.lineage.json")
+NUMBERS = ("numbers.json", "numbers.tex")
 FIGURE_FORMATS = ("pdf", "svg", "png")
 
 
@@ -54,10 +56,20 @@ def ledger_outputs(settings: Settings) -> list[str]:
     return tables + [f"ledger_{name}.txt" for name in ledger_texts(settings)]
 
 
-def every_output(settings: Settings) -> list[str]:
-    """Every exhibit file of the run."""
+def drawn_outputs(settings: Settings) -> list[str]:
+    """Every exhibit file of the run that is drawn from its evidence."""
     drawn = [file for experiment in settings["experiments"] for file in outputs(settings, experiment)]
     return [*drawn, *ledger_outputs(settings), *CLAIMS]
+
+
+def lineages(settings: Settings) -> list[str]:
+    """The lineage files of the run, in order of its exhibits."""
+    return [name for name in drawn_outputs(settings) if name.endswith(LINEAGE)]
+
+
+def every_output(settings: Settings) -> list[str]:
+    """Every exhibit file of the run."""
+    return [*drawn_outputs(settings), *NUMBERS]
 
 
 def with_pages(folder: Path, wanted: list[str]) -> list[str]:
