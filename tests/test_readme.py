@@ -19,6 +19,7 @@ README = (PROJECT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 TABLED = re.findall(r"^\|[^|`]+\| `([^`]+)` \|$", README, re.MULTILINE)
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()] + TABLED
+MANUSCRIPT = next(text for kind, text in BLOCKS if kind == "markdown")
 IN_TEXT = re.findall(r"`((?:make|snakemake|complab) [^`]+)`", README)
 
 
@@ -84,6 +85,7 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
     project = copy_project(tmp_path / "project")
     if "torch-2.13-cpu" in command:
         shutil.copytree(PROJECT / "figures" / "torch-2.13-cpu", project / "figures" / "torch-2.13-cpu")
+    (project / "chapter.md").write_text(MANUSCRIPT, encoding="utf-8")
     answer = subprocess.run(
         [sys.executable, "-m", "complab.cli", *shlex.split(command)[1:]],
         cwd=project,
@@ -92,7 +94,12 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
         text=True,
         check=False,
     )
-    if "torch-2.13-cpu" in command:
+    if "--manuscript" in command:
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert answer.stdout.startswith(
+            "chapter.md: 4 numbers held against run torch-2.13-cpu: 2 bound and right"
+        )
+    elif "torch-2.13-cpu" in command:
         assert (answer.returncode, answer.stderr) == (0, "")
         assert "192 cells verified" in answer.stdout
     else:
