@@ -11,6 +11,7 @@ from complab.config import PROJECT
 from complab.errors import Unverified, UsageProblem
 from complab.report import exhibits, names, numbers
 from complab.report.tables import latex
+from complab.report.tree import Tree
 
 REFERENCE = "torch-2.13-cpu"
 FOLDER = PROJECT / "figures" / REFERENCE
@@ -60,6 +61,15 @@ def test_every_cell_mark_and_claim_of_the_reference_has_one_name(known):
     named = sorted(json.dumps(number.entry) for number in known.values() if number.entry)
     assert named == told
     assert len(named) > 2000
+
+
+def test_numbers_stand_where_the_audit_looks_for_them(known):
+    with Tree("torch", FOLDER, FOLDER) as tree:
+        printed = {(told.exhibit, told.table, told.row, told.column): told.told for told in tree.numbers}
+    named = {
+        (told.exhibit, told.table, told.row, told.column): told.entry for told in known.values() if told.entry
+    }
+    assert named == printed
 
 
 def test_a_name_says_where_its_number_stands(known):
