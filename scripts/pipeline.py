@@ -59,11 +59,12 @@ def name_numbers(settings: config.Settings, _arguments: argparse.Namespace) -> i
     return 0
 
 
-def write_manifest(settings: config.Settings, _arguments: argparse.Namespace) -> int:
+def write_manifest(settings: config.Settings, arguments: argparse.Namespace) -> int:
     """Hash every exhibit file of the run into its manifest."""
     from complab.report import exhibits
 
-    exhibits.write_manifest(settings, config.PROJECT / "figures" / settings.run)
+    folder, results = config.PROJECT / "figures" / settings.run, config.PROJECT / "results"
+    exhibits.write_manifest(settings, folder, results, json.loads(arguments.overrides))
     return 0
 
 
@@ -87,12 +88,7 @@ def complete(settings: config.Settings, arguments: argparse.Namespace) -> int:
     found = [gather.gather(settings, name, results) for name in names]
     failed = [record for gathered in found for record in gathered.failed]
     doubtful = [record for gathered in found for record in gathered.indeterminate]
-    account = {
-        "planned": sum(len(gathered.records) for gathered in found),
-        "measured": sum(len(gathered.determinate) for gathered in found),
-        "indeterminate": len(doubtful),
-        "failed": len(failed),
-    }
+    account = gather.account(record for gathered in found for record in gathered.records)
     for record in doubtful:
         print(f"indeterminate: {record.cell}: {'; '.join(record.provenance['cache']['reasons'])}")
     for record in failed:

@@ -40,7 +40,7 @@ def test_every_planned_cell_is_accounted_for(experiment):
 
 def test_a_fact_names_the_line_it_stands_on():
     told = gathered(recorded.ROOT)
-    fact = told.facts[CELL]["new_variants"][0]
+    fact = told.facts[CELL]["new_variants"]["model"][0]
     line = (recorded.ROOT / recorded.RUN / fact.file).read_text(encoding="utf-8").split("\n")[fact.line - 1]
     assert line.startswith(f"{E1},static,cold,1,model,{fact.row.call},new_variants,1,")
 

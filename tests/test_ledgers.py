@@ -235,7 +235,7 @@ def test_a_control_that_differs_from_itself_is_told(evident, factor, word):
     for record in gathered.determinate:
         if record.cell.cache == "cold":
             told = gathered.facts[record.cell.path]
-            facts += [fact for fact in told["steady_eager"] if fact.row.case == "with_break"]
+            facts += told["steady_eager"]["with_break"]
     values = {(fact.file, fact.row.call): fact.row.value for fact in facts}
     spread = {file: 1 + 0.002 * index for index, file in enumerate({fact.file: 0 for fact in facts})}
     controls = [

@@ -184,13 +184,13 @@ def _refuse_unknown_evidence(claim: Claim, check: Check, gathered: Gathered) -> 
     """
     if len(gathered.determinate) < len(gathered.records) or "capability" in claim.needs:
         return
-    rows = [row for record in gathered.records for row in record.rows]
-    if not all(row.value for row in rows if row.metric == "within_tolerance"):
+    if not gathered.correct:
         return
     asked_for = gathered.provenance["config"]["probes"]
-    metrics = {row.metric for row in rows} | set(EVENTS)
+    metrics, cases = gathered.vocabulary
+    metrics = metrics | set(EVENTS)
     metrics |= {metric for metric, probe in OF_PROBES.items() if probe not in asked_for}
-    cases = {row.case for row in rows} | {""}
+    cases = cases | {""}
     for ask, where in check.questions:
         if not any(where.holds(record) for record in gathered.records):
             continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from complab.config import Settings
-from complab.report import exhibits, gather, lineage, names
+from complab.report import gather, lineage, names, placing
 from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement, judge
 from complab.report.gather import Gathered
 from complab.report.register import CLASSES, Register, load
@@ -30,18 +30,24 @@ def draw(settings: Settings, results: Path, figures: Path) -> list[Path]:
     listed = load()
     files = write(listed, evidence, judge(listed, evidence))
     assert sorted(files) == sorted(names.CLAIMS), sorted(files)
-    return exhibits.place(files, Path(figures) / settings.run)
+    return placing.place(files, Path(figures) / settings.run)
 
 
 def write(
     register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]
 ) -> dict[str, str]:
     """The four files by name."""
+    return tables_of(register, evidence, judged) | {"claims.lineage.json": document(evidence, judged)}
+
+
+def tables_of(
+    register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]
+) -> dict[str, str]:
+    """The table of claims by the name of each file."""
     return {
         "claims.csv": to_csv(judged),
         "claims.md": to_md(register, evidence, judged),
         "claims.tex": to_tex(register, evidence, judged),
-        "claims.lineage.json": document(evidence, judged),
     }
 
 
@@ -140,31 +146,34 @@ def to_tex(register: Register, evidence: Mapping[str, Gathered], judged: Sequenc
 
 def document(evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:
     """The lineage of every number of every claim, as JSON text."""
-    return lineage.json_text(
-        {
-            "lineage_version": lineage.VERSION,
-            "run": next(iter(evidence.values())).run,
-            "experiments": {
-                name: {
-                    "evidence_digest": told.digest,
-                    "evidence": told.hashes,
-                    "environment": told.provenance["fingerprint"],
-                    "code_digest": told.provenance["code"]["digest"],
-                }
-                for name, told in evidence.items()
-            },
-            "noise": next(iter(evidence.values())).noise,
-            "claims": {
-                judgement.claim.id: {
-                    "class": judgement.claim.kind,
-                    "verdict": judgement.verdict,
-                    "reason": judgement.reason,
-                    "checks": [_check(finding) for finding in judgement.findings],
-                }
-                for judgement in judged
-            },
-        }
-    )
+    return lineage.json_text(content(evidence, judged))
+
+
+def content(evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> dict:
+    """What the lineage of the claims holds."""
+    return {
+        "lineage_version": lineage.VERSION,
+        "run": next(iter(evidence.values())).run,
+        "experiments": {
+            name: {
+                "evidence_digest": told.digest,
+                "evidence": told.hashes,
+                "environment": told.provenance["fingerprint"],
+                "code_digest": told.provenance["code"]["digest"],
+            }
+            for name, told in evidence.items()
+        },
+        "noise": next(iter(evidence.values())).noise,
+        "claims": {
+            judgement.claim.id: {
+                "class": judgement.claim.kind,
+                "verdict": judgement.verdict,
+                "reason": judgement.reason,
+                "checks": [_check(finding) for finding in judgement.findings],
+            }
+            for judgement in judged
+        },
+    }
 
 
 def _check(finding: Finding) -> dict:

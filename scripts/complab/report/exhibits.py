@@ -4,13 +4,13 @@ A pure function of verified evidence and the exhibit's declaration: drawn again 
 each file is the same to the byte.
 """
 
-import os
-import shutil
 from pathlib import Path
 
 from complab import evidence
 from complab.config import Settings
-from complab.report import figures, gather, lineage, names, pages, tables
+from complab.report import figures, gather, lineage, names, pages, placing, tables
+from complab.report.drawing import NO_CHOICE, attempts_so_far, drawn_by
+from complab.staleness import digest_of
 
 
 def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> list[Path]:
@@ -39,37 +39,29 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
     files[f"{experiment}.lineage.json"] = lineage.document(gathered, cells, marks)
     named = sorted(name for name in files if "/" not in name or name in wanted)
     assert named == sorted(wanted), (named, sorted(wanted))
-    return place(files, Path(exhibits) / settings.run)
+    return placing.place(files, Path(exhibits) / settings.run)
 
 
-def place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
-    """Write all files beside their place first and move them in only when all are written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".drawing.*"):
-        if not Path("/proc", left.name.rpartition(".")[2]).exists():
-            shutil.rmtree(left, ignore_errors=True)
-    private = folder / f".drawing.{os.getpid()}"
-    private.mkdir()
-    try:
-        for name, content in files.items():
-            data = content.encode("utf-8") if isinstance(content, str) else content
-            (private / name).parent.mkdir(parents=True, exist_ok=True)
-            (private / name).write_bytes(data)
-        # A folder is replaced as a whole, so that no page of an earlier drawing stays in it.
-        for name in dict.fromkeys(name.partition("/")[0] for name in files):
-            if (private / name).is_dir():
-                shutil.rmtree(folder / name, ignore_errors=True)
-            os.replace(private / name, folder / name)
-    finally:
-        shutil.rmtree(private, ignore_errors=True)
-    return [folder / name for name in files]
+def write_manifest(
+    settings: Settings, folder: Path, results: Path | None = None, overrides: dict | None = None
+) -> Path:
+    """Hash every exhibit file of the run in ``folder`` into its manifest, so that a later change shows.
 
-
-def write_manifest(settings: Settings, folder: Path) -> Path:
-    """Hash every exhibit file of the run in ``folder`` into its manifest, so that a later change shows."""
+    It also holds what audit needs to draw them again: what was laid over the configuration, which code
+    drew them, and how far the list of attempts below ``results`` went.
+    """
     folder = Path(folder)
     wanted = names.with_pages(folder, names.every_output(settings))
-    files = {name: evidence.file_entry(folder / name) for name in sorted(wanted)}
+    told = {
+        "files": {name: evidence.file_entry(folder / name) for name in sorted(wanted)},
+        # Where an interpreter or a scratch folder lies says nothing about a number.
+        "overrides": {key: value for key, value in (overrides or {}).items() if key not in NO_CHOICE},
+        "drawn_by": drawn_by(settings),
+    }
+    if results is not None:
+        told["attempts"] = attempts_so_far(Path(results) / settings.run)
     manifest = folder / names.MANIFEST
-    evidence.write_atomically(manifest, evidence.json_text({"files": files}))
+    # Of itself, too: whoever changes a byte of the manifest alone is found out.
+    told["sha256"] = digest_of(told)
+    evidence.write_atomically(manifest, evidence.json_text(told))
     return manifest

@@ -42,11 +42,15 @@ class Process:
         self.facts = facts
         self.policy, self.cache = facts[0].row.policy, facts[0].row.cache
         self.replicate = facts[0].row.replicate
+        self._by_metric: dict[str, list[Fact]] = {}
+        for fact in facts:
+            self._by_metric.setdefault(fact.row.metric, []).append(fact)
 
     def rows(self, name: str) -> list[Fact]:
         """Rows of a metric, which may bear its case."""
         case, _, metric = name.rpartition(".")
-        return [fact for fact in self.facts if fact.row.metric == metric and case in ("", fact.row.case)]
+        found = self._by_metric.get(metric, [])
+        return [fact for fact in found if fact.row.case == case] if case else found
 
     def values(self, name: str) -> list[float]:
         """Values of a metric in the order recorded."""
@@ -69,14 +73,14 @@ def evaluate(ask: Ask, facts: Iterable[Fact], noise: dict, ledgers: dict[str, di
     the file it stands in. A metric that was not recorded, or not by every process, is not measured.
     """
     wanted = reads(ask)
-    used = [fact for fact in facts if wanted is EVERYTHING or fact.row.metric in wanted]
+    used = list(facts) if wanted is EVERYTHING else [fact for fact in facts if fact.row.metric in wanted]
+    if used and ask.formula in LEDGER_FORMULAS:
+        return LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
     groups: dict[str, list[Fact]] = {}
     for fact in used:
         groups.setdefault(fact.file, []).append(fact)
-    if used and ask.formula in LEDGER_FORMULAS:
-        return LEDGER_FORMULAS[ask.formula](ask, used, ledgers or {})
     processes = [Process(group) for group in groups.values()]
-    lacking = [file for file, group in groups.items() if not _complete(ask, Process(group))]
+    lacking = [process.facts[0].file for process in processes if not _complete(ask, process)]
     if not used or lacking:
         return absent(ask, NOT_MEASURED, tuple(f"not in {file}" for file in lacking))
     _check_unit(ask, used)

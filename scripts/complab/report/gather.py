@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from complab import evidence
@@ -55,14 +56,51 @@ class Gathered:
         return tuple(record for record in self.records if record.determinate)
 
     @cached_property
-    def facts(self) -> dict[str, dict[str, list[Fact]]]:
-        """The rows of every determinate cell, by the cell's path and by metric."""
-        found: dict[str, dict[str, list[Fact]]] = {}
+    def facts(self) -> dict[str, dict[str, dict[str, list[Fact]]]]:
+        """The rows of every determinate cell, by the cell's path, by metric and by case."""
+        found: dict[str, dict[str, dict[str, list[Fact]]]] = {}
         for record in self.determinate:
             by_metric = found.setdefault(record.cell.path, {})
             for fact in facts_of(record):
-                by_metric.setdefault(fact.row.metric, []).append(fact)
+                by_metric.setdefault(fact.row.metric, {}).setdefault(fact.row.case, []).append(fact)
         return found
+
+    def whole_case(self, record: Record, case: str) -> list[Fact]:
+        """Every row of a case in a determinate cell, in the order of the file."""
+        key = (record.cell.path, case)
+        if key not in self._whole_cases:
+            by_metric = self.facts[record.cell.path].values()
+            found = [fact for by_case in by_metric for fact in by_case.get(case, ())]
+            self._whole_cases[key] = sorted(found, key=attrgetter("line"))
+        return self._whole_cases[key]
+
+    @cached_property
+    def _whole_cases(self) -> dict[tuple[str, str], list[Fact]]:
+        return {}
+
+    @cached_property
+    def cases(self) -> dict[tuple[str, str], tuple[dict[str, bool], set[str]]]:
+        """By policy and case the cache states and the metrics that its determinate cells have."""
+        found: dict[tuple[str, str], tuple[dict[str, bool], set[str]]] = {}
+        for record in self.determinate:
+            for row in record.rows:
+                if row.case not in ("", "process"):
+                    caches, metrics = found.setdefault((record.cell.policy, row.case), ({}, set()))
+                    caches[record.cell.cache] = True
+                    metrics.add(row.metric)
+        return found
+
+    @cached_property
+    def vocabulary(self) -> tuple[set[str], set[str]]:
+        """The metrics and the cases that any row names."""
+        rows = [row for record in self.records for row in record.rows]
+        return {row.metric for row in rows}, {row.case for row in rows}
+
+    @cached_property
+    def correct(self) -> bool:
+        """Whether every compiled output was within the tolerance."""
+        rows = (row for record in self.records for row in record.rows)
+        return all(row.value for row in rows if row.metric == "within_tolerance")
 
     @property
     def provenance(self) -> dict:
@@ -107,7 +145,14 @@ class Gathered:
 
     def ledger(self, record: Record) -> dict:
         """The filled ledgers of a cell by region; the file was verified with the rest of the cell."""
-        return json.loads((record.folder / evidence.LEDGER).read_text(encoding="utf-8"))["regions"]
+        path = record.folder / evidence.LEDGER
+        if path not in self._ledgers:
+            self._ledgers[path] = json.loads(path.read_text(encoding="utf-8"))["regions"]
+        return self._ledgers[path]
+
+    @cached_property
+    def _ledgers(self) -> dict[Path, dict]:
+        return {}
 
 
 def facts_of(record: Record) -> list[Fact]:
@@ -126,11 +171,29 @@ def gather(settings: Settings, experiment: str, results: Path) -> Gathered:
         evidence.verify(folder / cell.path, settings.run, cell) for cell in settings.cells(experiment)
     )
     refuse_strange_pairs(records)
+    return assembled(settings, experiment, records)
+
+
+def assembled(settings: Settings, experiment: str, records: Iterable[Record]) -> Gathered:
+    """The records of an experiment's planned cells as one evidence; Unverified if they may not be mixed."""
+    records = tuple(records)
     _refuse_mixed(records, "environments", lambda record: record.provenance["fingerprint"])
     _refuse_mixed(records, "configurations", lambda record: record.provenance["config"])
     _refuse_mixed(records, "measuring code", lambda record: record.provenance["code"]["modules"])
     entry = settings.experiment(experiment)
     return Gathered(settings.run, experiment, entry["title"], settings["noise"], records)
+
+
+def account(records: Iterable[Record]) -> dict[str, int]:
+    """How many cells were planned, measured, failed, and could not prove their cache state."""
+    records = list(records)
+    doubtful = sum(not record.failed and not record.determinate for record in records)
+    return {
+        "planned": len(records),
+        "measured": sum(record.determinate for record in records),
+        "indeterminate": doubtful,
+        "failed": sum(record.failed for record in records),
+    }
 
 
 def together(several: Iterable[Gathered], name: str, title: str) -> Gathered:

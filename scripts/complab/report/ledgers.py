@@ -12,7 +12,7 @@ from pathlib import Path
 from complab.config import Settings
 from complab.measure.ledger import LEVELS, is_region
 from complab.measure.observers import observed
-from complab.report import exhibits, formulas, gather, lineage, names, tables
+from complab.report import formulas, gather, lineage, names, placing, tables
 from complab.report.gather import Gathered
 from complab.report.number import ABSENT, NOT_APPLICABLE, Ask, Number, absent
 from complab.report.selection import Where, find
@@ -78,18 +78,9 @@ def regions(gathered: Gathered, keep: Callable[[Region], bool]) -> list[Region]:
 
     A policy without any determinate cell comes as one region without a case, so that its failure is told.
     """
-    found: dict[tuple[str, str], tuple[dict, set]] = {}
-    policies = dict.fromkeys(record.cell.policy for record in gathered.records)
-    for record in gathered.determinate:
-        for row in record.rows:
-            if row.case in ("", "process"):
-                continue
-            caches, metrics = found.setdefault((record.cell.policy, row.case), ({}, set()))
-            caches[record.cell.cache] = True
-            metrics.add(row.metric)
     told = []
-    for policy in policies:
-        cases = {case: at for (other, case), at in found.items() if other == policy} or {
+    for policy in dict.fromkeys(record.cell.policy for record in gathered.records):
+        cases = {case: at for (other, case), at in gathered.cases.items() if other == policy} or {
             "": ({"any": True}, set())
         }
         told += [
@@ -359,23 +350,40 @@ def _written_out(
     return ledger_text(title, region, lines, row, about), cells
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """A table about all experiments with its evidence and, by table, every number that its lineage has."""
+
+    whole: Gathered
+    table: tables.Table
+    cells: dict[str, dict[str, dict[str, Number]]]
+
+
+def sheets(settings: Settings, gathered: list[Gathered]) -> tuple[list[Sheet], dict[str, str]]:
+    """The run's ledgers and its noise, and the ledgers written out by the name of their file."""
+    written: dict[str, str] = {}
+    cells: dict[str, dict[str, dict[str, Number]]] = {}
+    for name, told in names.ledger_texts(settings).items():
+        written[f"ledger_{name}.txt"], cells[f"ledger_{name}"] = _written_out(gathered, told, told["title"])
+    both = (
+        (names.LEDGERS, "Compilation ledgers", ledger_table(gathered), cells),
+        (names.NOISE, "Noise", noise_table(gathered), {}),
+    )
+    return [
+        Sheet(gather.together(gathered, name, title), table, {names.MAIN_TABLE: table.cells} | further)
+        for name, title, table, further in both
+    ], written
+
+
 def draw(settings: Settings, results: Path, figures: Path) -> list[Path]:
     """Write the run's ledgers and noise, from the evidence of every experiment.
 
     Raises Unverified, and writes nothing, if any evidence does not verify.
     """
     gathered = [gather.gather(settings, name, Path(results)) for name in settings["experiments"]]
-    files: dict[str, str | bytes] = {}
-    texts: dict[str, dict[str, dict[str, Number]]] = {}
-    for name, told in names.ledger_texts(settings).items():
-        files[f"ledger_{name}.txt"], texts[f"ledger_{name}"] = _written_out(gathered, told, told["title"])
-    both = (
-        (names.LEDGERS, "Compilation ledgers", ledger_table(gathered), texts),
-        (names.NOISE, "Noise", noise_table(gathered), {}),
-    )
-    for name, title, table, further in both:
-        whole = gather.together(gathered, name, title)
-        files |= tables.write(whole, table)
-        files[f"{name}.lineage.json"] = lineage.document(whole, {names.MAIN_TABLE: table.cells} | further, {})
+    both, files = sheets(settings, gathered)
+    for sheet in both:
+        files |= tables.write(sheet.whole, sheet.table)
+        files[f"{sheet.whole.experiment}.lineage.json"] = lineage.document(sheet.whole, sheet.cells, {})
     assert sorted(files) == sorted(names.ledger_outputs(settings)), sorted(files)
-    return exhibits.place(files, Path(figures) / settings.run)
+    return placing.place(files, Path(figures) / settings.run)

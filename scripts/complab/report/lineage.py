@@ -6,6 +6,8 @@ the evidence rows by file and line, and the result. `recompute` needs nothing el
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from complab import evidence
@@ -22,13 +24,15 @@ Cells = dict[str, dict[str, Number]]
 
 def ranges(lines: Iterable[int]) -> list[str]:
     """Line numbers as text, runs drawn together: 2, 3, 4, 9 become "2-4", "9"."""
-    runs: list[list[int]] = []
-    for line in sorted(set(lines)):
-        if runs and line == runs[-1][1] + 1:
-            runs[-1][1] = line
-        else:
-            runs.append([line, line])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    found: list[str] = []
+    first = last = 0
+    for line in [*sorted(set(lines)), -1]:
+        if line != last + 1:
+            if first:
+                found.append(str(first) if first == last else f"{first}-{last}")
+            first = line
+        last = line
+    return found
 
 
 def lines_of(texts: Iterable[str]) -> list[int]:
@@ -43,8 +47,8 @@ def lines_of(texts: Iterable[str]) -> list[int]:
 def entry(number: Number) -> dict:
     """One number's lineage as JSON values."""
     by_file: dict[str, list[int]] = {}
-    for fact in number.facts:
-        by_file.setdefault(fact.file, []).append(fact.line)
+    for file, facts in groupby(number.facts, attrgetter("file")):
+        by_file.setdefault(file, []).extend(fact.line for fact in facts)
     told = {
         "value": number.value,
         "text": number.text,
@@ -75,29 +79,30 @@ def document(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Numb
 
     Rows and columns stand in the order of the table, so keys are not sorted.
     """
-    return json_text(
-        {
-            "lineage_version": VERSION,
-            "run": gathered.run,
-            "experiment": gathered.experiment,
-            "title": gathered.title,
-            "evidence_digest": gathered.digest,
-            "evidence": gathered.hashes,
-            "environment": gathered.provenance["fingerprint"],
-            "code_digest": gathered.provenance["code"]["digest"],
-            "noise": gathered.noise,
-            "cells": {
-                "planned": len(gathered.records),
-                "measured": len(gathered.determinate),
-                "failed": [record.cell.path for record in gathered.failed],
-                "indeterminate": [record.cell.path for record in gathered.indeterminate],
-            },
-            "tables": {
-                name: {key: _entries(row) for key, row in rows.items()} for name, rows in tables.items()
-            },
-            "figure": _entries(marks),
-        }
-    )
+    return json_text(content(gathered, tables, marks))
+
+
+def content(gathered: Gathered, tables: dict[str, Cells], marks: dict[str, Number]) -> dict:
+    """What the lineage file of one exhibit holds."""
+    return {
+        "lineage_version": VERSION,
+        "run": gathered.run,
+        "experiment": gathered.experiment,
+        "title": gathered.title,
+        "evidence_digest": gathered.digest,
+        "evidence": gathered.hashes,
+        "environment": gathered.provenance["fingerprint"],
+        "code_digest": gathered.provenance["code"]["digest"],
+        "noise": gathered.noise,
+        "cells": {
+            "planned": len(gathered.records),
+            "measured": len(gathered.determinate),
+            "failed": [record.cell.path for record in gathered.failed],
+            "indeterminate": [record.cell.path for record in gathered.indeterminate],
+        },
+        "tables": {name: {key: _entries(row) for key, row in rows.items()} for name, rows in tables.items()},
+        "figure": _entries(marks),
+    }
 
 
 def json_text(value: object) -> str:

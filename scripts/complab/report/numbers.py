@@ -7,13 +7,13 @@ programs, `numbers.tex` for LaTeX, where `\\complab{NAME}` prints a number.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from complab.config import Settings
 from complab.errors import Unverified, UsageProblem
-from complab.report import names
+from complab.report import names, placing
 from complab.report.number import NOT_APPLICABLE
 
 VERSION = 1
@@ -286,9 +286,11 @@ def fields_of(number: Numbered) -> dict[str, str]:
 
 def write(settings: Settings, figures: Path) -> list[Path]:
     """Name the numbers of every exhibit of the settings' run, in its folder below ``figures``."""
-    from complab.report import exhibits
-
     folder = Path(figures) / settings.run
+    return placing.place(texts(settings, folder), folder)
+
+
+def texts(settings: Settings, folder: Path) -> dict[str, str]:
+    """The files that name the numbers of the exhibits in ``folder``."""
     found = collect(folder, [folder / name for name in names.lineages(settings)])
-    texts: Sequence[str] = (to_json(settings.run, found), to_tex(settings.run, found))
-    return exhibits.place(dict(zip(names.NUMBERS, texts, strict=True)), folder)
+    return dict(zip(names.NUMBERS, (to_json(settings.run, found), to_tex(settings.run, found)), strict=True))

@@ -5,6 +5,7 @@ nothing was recorded, the release does not report it, or the question does not a
 """
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from complab import once
 from complab.errors import UsageProblem
@@ -22,6 +23,7 @@ from complab.report.number import (
     absent,
 )
 
+_BY_LINE = attrgetter("line")
 CACHES = {
     "any": ("none", "cold", "warm"),
     "compiled": ("cold", "warm"),
@@ -131,16 +133,19 @@ def _may_lack(record: Record, asked: set[tuple[str, str]]) -> bool:
 def _facts(gathered: Gathered, record: Record, ask: Ask, where: Where) -> list[Fact]:
     by_metric = gathered.facts[record.cell.path]
     wanted = formulas.reads(ask)
+    if wanted is formulas.EVERYTHING and where.case and where.call is None:
+        return gathered.whole_case(record, where.case)
     names = by_metric if wanted is formulas.EVERYTHING else wanted
     # A metric may bear its own case; then the row's does not apply.
     cases = {name.rpartition(".")[0] for name in (*ask.of, ask.to) if "." in name} or {where.case}
-    facts = [
-        fact
-        for name in names
-        for fact in by_metric.get(name, ())
-        if ("" in cases or fact.row.case in cases) and where.call in (None, fact.row.call)
-    ]
-    return sorted(facts, key=lambda fact: fact.line)
+    found = []
+    for name in names:
+        by_case = by_metric.get(name, {})
+        for case in by_case if "" in cases else cases & by_case.keys():
+            found += by_case[case]
+    if where.call is not None:
+        found = [fact for fact in found if fact.row.call == where.call]
+    return sorted(found, key=_BY_LINE)
 
 
 def _ledgers(gathered: Gathered, records: list[Record], ask: Ask, where: Where) -> dict[str, dict]:
