@@ -1,16 +1,16 @@
 """What can a person ask of evidence that is already there? The `complab` command."""
 
 import argparse
+import gc
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from complab import bundle, config, evidence
-from complab.errors import EXIT_FAILED, Problem, Unverified, UsageProblem, one_line
-from complab.report import gather, manuscript
+from complab import bundle, config
+from complab.errors import EXIT_FAILED, Problem, one_line
+from complab.report import classes, manuscript
 
 RESULTS = config.PROJECT / "results"
 FIGURES = config.PROJECT / "figures"
@@ -35,85 +35,79 @@ def exit_with(command: Callable[[], int]) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="complab", description="Verify and bundle the evidence of a run.")
+    flags = argparse.ArgumentParser(prog="complab", description="Audit and bundle the evidence of a run.")
     commands = flags.add_subparsers(required=True, metavar="COMMAND")
-    told = "verify every file of a run, or of a bundle; exit 1 if a cell failed, 4 if a file does not verify"
-    check = commands.add_parser("check", help=told, description=told)
-    check.add_argument("bundle", nargs="?", type=Path, help="a bundle to verify instead of results/")
-    check.add_argument("--run", help="name of the evidence set (default: current)")
-    check.set_defaults(command=_check)
+    told = "verify everything, or trace a number back to rows, log, code and machine"
+    exits = ", ".join(f"{code} {kind}" for kind, code in classes.EXIT.items())
+    check = commands.add_parser(
+        "audit",
+        help=told,
+        description=f"{told}. Exit status: {exits}; the worst decides. A manuscript: {manuscript.STATUS}",
+        epilog=manuscript.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument(
+        "target",
+        nargs="?",
+        default="",
+        help="a number as printed, an exhibit's file, a figure from anywhere, a run, a bundle; default: all",
+    )
+    check.add_argument("--table", default="", help="table of the exhibit (default: that of the file)")
+    check.add_argument("--row", default="", help="row of the table, or mark of the figure")
+    check.add_argument("--column", default="", help="column of the table")
+    check.add_argument("--run", default="", help="name of the evidence set (default: every one there is)")
+    check.add_argument("--json", action="store_true", help="tell it as JSON")
+    check.add_argument("--deep", action="store_true", help="open sealed caches, draw every figure again")
+    check.add_argument(
+        "--manuscript",
+        type=Path,
+        metavar="FILE",
+        help="a text, Markdown or LaTeX, whose numbers are held against a run (default: current)",
+    )
+    check.add_argument("--verbose", action="store_true", help="list a manuscript's right numbers too")
+    check.set_defaults(command=_audit)
     told = "zip the evidence of a run, sealed caches left out, into figures/RUN/bundle.zip"
     pack = commands.add_parser("bundle", help=told, description=told)
     pack.add_argument("--run", help="name of the evidence set (default: current)")
     pack.add_argument("--out", type=Path, help="the zip to write (default: figures/RUN/bundle.zip)")
     pack.set_defaults(command=_bundle)
-    told = "hold every number of a text, Markdown or LaTeX, against what a run says now"
-    audit = commands.add_parser(
-        "audit",
-        help=told,
-        description=f"{told}; {manuscript.STATUS}",
-        epilog=manuscript.HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    audit.add_argument("--manuscript", type=Path, required=True, metavar="FILE", help="the text")
-    audit.add_argument("--run", help="name of the evidence set (default: current)")
-    audit.add_argument("--json", action="store_true", help="tell everything as JSON")
-    audit.add_argument("--verbose", action="store_true", help="list right and vouched for numbers too")
-    audit.set_defaults(command=_audit)
     return flags
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    run = arguments.run or "current"
-    return manuscript.audit(arguments.manuscript, run, FIGURES / run, arguments.json, arguments.verbose)
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    if arguments.bundle is None:
+    if arguments.manuscript is not None:
         run = arguments.run or "current"
-        return _report(RESULTS, run) or _check_exhibits(FIGURES / run)
-    with tempfile.TemporaryDirectory(prefix="complab-bundle-") as folder:
-        run = bundle.unpack(arguments.bundle, Path(folder))
-        return _report(Path(folder), run)
+        return manuscript.audit(arguments.manuscript, run, FIGURES / run, arguments.json, arguments.verbose)
+    # Nothing that an audit makes is garbage before it ends, and looking for some takes a fifth of its time.
+    gc.disable()
+    from complab.report import audit, chain, targets
+
+    wanted = targets.Wanted(arguments.table, arguments.row, arguments.column)
+    found = targets.answers(arguments.target, wanted, RESULTS, FIGURES, arguments.run, arguments.deep)
+    reports, chains = [], []
+    with targets.closing(found):
+        for answer in found:
+            reports.append(answer.report)
+            several = len(answer.numbers) > targets.CHAINS
+            told = [] if several else [chain.chain(answer.tree, number) for number in answer.numbers]
+            chains += told
+            if not arguments.json:
+                _print_numbers(answer.numbers if several else [], answer.tree.run)
+                print("\n".join([*map(chain.text_of, told), audit.text_of(answer.report)]), end="")
+    verdict = audit.worst(report.verdict for report in reports)
+    if arguments.json:
+        told = {"class": verdict, "exit": classes.EXIT[verdict], "runs": [each.as_dict() for each in reports]}
+        print(
+            json.dumps(told | {"chains": [each.as_dict() for each in chains]}, indent=1, ensure_ascii=False)
+        )
+    return classes.EXIT[verdict]
 
 
-def _report(results: Path, run: str) -> int:
-    """Verify every cell of a run and say what they are; 1 if one failed."""
-    folders = sorted(path.parent for path in (results / run).glob(f"*/*/*/*/{evidence.PROVENANCE}"))
-    if not folders:
-        raise UsageProblem(f"run '{run}' has no evidence; measure it, or name another with --run")
-    records = [evidence.verify(folder, run, evidence.cell_of(folder)) for folder in folders]
-    gather.refuse_strange_pairs(records)
-    verdicts: dict[str, int] = {}
-    for record in records:
-        verdict = "failed" if record.failed else record.verdict
-        verdicts[verdict] = verdicts.get(verdict, 0) + 1
-        if not record.determinate:
-            told = record.provenance["cache"]["reasons"]
-            reasons = record.provenance["failure"]["message"] if record.failed else "; ".join(told)
-            print(f"{record.cell}: {verdict}: {reasons}")
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    rows = sum(len(record.rows) for record in records)
-    print(f"run {run}: {len(records)} cells verified ({counted}), {rows} rows")
-    return EXIT_FAILED if "failed" in verdicts else 0
-
-
-def _check_exhibits(folder: Path) -> int:
-    """Hold the exhibits against their manifest; a run without exhibits has nothing to hold."""
-    path = folder / "manifest.json"
-    if not path.exists():
-        print("no exhibits drawn yet")
-        return 0
-    listed = json.loads(path.read_text(encoding="utf-8"))["files"]
-    for name, entry in listed.items():
-        if not (folder / name).is_file():
-            raise Unverified(
-                f"{folder / name}: missing, though the manifest lists it; draw the exhibits again"
-            )
-        if evidence.sha256_of(folder / name) != entry["sha256"]:
-            raise Unverified(f"{folder / name}: altered since it was drawn; draw the exhibits again")
-    print(f"{len(listed)} exhibit files as drawn")
-    return 0
+def _print_numbers(numbers: list, run: str) -> None:
+    for number in numbers:
+        print(f"{number.told['text']:24} {number.place}, run {run}")
+    if numbers:
+        print(f"{len(numbers)} numbers; name one by its file with --row and --column to see its chain\n")
 
 
 def _bundle(arguments: argparse.Namespace) -> int:

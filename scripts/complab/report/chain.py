@@ -20,6 +20,8 @@ from complab.report.tree import Printed, Read, Tree
 SAME, NOTHING = "the same", "nothing to recompute: no number was measured"
 # Lines of a message of the log, and messages of a cell, that a chain holds; it tells how many more there are.
 MESSAGE_LINES, MESSAGES = 12, 8
+# Messages of a cell, and lines of each below its first, that are printed.
+SHOWN = 3
 # What a lineage entry and its recomputation must have alike.
 COMPARED = ("value", "text", "low", "high", "per_process", "estimator", "flags", "rows", "ledgers")
 # Rows whose call is a round of the steady state, or a frame, and none of the stream.
@@ -274,7 +276,7 @@ def _log(read: Read, number: Printed) -> dict | None:
     lines = text.split("\n")
     facts = [read.rows[line - 2] for line in _lines(read, number)]
     wanted = {(row.case, row.call) for row in facts if row.metric not in _NO_CALLS}
-    cases = {row.case for row in facts}
+    cases, metrics = {row.case for row in facts}, {row.metric for row in facts}
     sections = [section for section in read.log if section.case in cases]
     calls = [
         section for section in sections if (section.case, section.call) in wanted and section.call is not None
@@ -284,7 +286,7 @@ def _log(read: Read, number: Printed) -> dict | None:
     told = [
         {"line": event.line, "text": "\n".join(_message(lines, event.line))}
         for section in sections
-        for event in sorted(_events(section.log), key=lambda event: event.line)
+        for event in sorted(_events(section.log, metrics), key=lambda event: event.line)
     ]
     return {
         "file": file,
@@ -299,8 +301,16 @@ def _lines(read: Read, number: Printed) -> list[int]:
     return [line for line in lineage.lines_of(named) if 2 <= line < len(read.rows) + 2]
 
 
-def _events(log: torchlog.Log) -> Iterator:
-    yield from (*log.breaks, *log.recompiles, *log.limits)
+def _events(log: torchlog.Log, metrics: set[str]) -> Iterator:
+    """The messages of the kind that the metrics count; of every kind if they count none of them."""
+    told = {
+        ("log_breaks", "log_break_messages"): log.breaks,
+        ("log_recompiles", "recompiles"): log.recompiles,
+        ("limit_hits", "limit_hit"): log.limits,
+    }
+    counted_here = [events for names, events in told.items() if metrics & set(names)]
+    for events in counted_here or told.values():
+        yield from events
 
 
 def _message(lines: list[str], start: int) -> list[str]:
@@ -386,10 +396,12 @@ def _log_text(log: dict | None) -> list[str]:
     first = log["sections"][0] if log["sections"] else None
     where = f"line {first['line']}: {first['text']}" if first else ""
     lines = _told("  log", f"{log['file']}, {where}{'' if log['messages'] else ' (no messages)'}")
-    for message in log["messages"]:
+    for message in log["messages"][:SHOWN]:
         head, *rest = message["text"].split("\n")
+        stamp = f"{head.partition(']')[0]}] "
         lines.append(f"  {'':{_WIDTH}}{message['line']:>5}  {head}")
-        lines += [f"  {'':{_WIDTH}}{'':5}  {line}" for line in rest]
-    if log["further"]:
-        lines.append(f"  {'':{_WIDTH}}and {counted(log['further'], 'message')} more")
+        lines += [f"  {'':{_WIDTH}}{'':5}  {line.removeprefix(stamp)}" for line in rest[:SHOWN]]
+    further = log["further"] + len(log["messages"][SHOWN:])
+    if further:
+        lines.append(f"  {'':{_WIDTH}}and {counted(further, 'message')} more")
     return lines

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from complab.errors import UsageProblem, counted
 from complab.report import numbers, prose
+from complab.report.classes import EXIT, MISSING, STALE, UNPROVEN
 from complab.report.numbers import Numbered
 from complab.report.prose import Note, Prose, Statement, Written
-from complab.report.tree import MISSING, STALE, UNPROVEN
 
 # What became of a number, and the exit status it asks for; the highest one decides.
 RIGHT, VOUCHED, UNBOUND = "right", "vouched for", "unbound"
-CODES = {RIGHT: 0, VOUCHED: 0, UNBOUND: 0, STALE: 5, UNPROVEN: 6, MISSING: 7}
+CODES = {RIGHT: 0, VOUCHED: 0, UNBOUND: 0} | {kind: EXIT[kind] for kind in (STALE, UNPROVEN, MISSING)}
 KINDS = {".md": prose.MARKDOWN, ".markdown": prose.MARKDOWN, ".tex": prose.LATEX, ".ltx": prose.LATEX}
 STATUS = "exit 5 if a number says otherwise than its source, 6 if it has none, 7 if its source is not there"
 FEW = 3

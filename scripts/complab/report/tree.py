@@ -24,11 +24,11 @@ from complab.config import PROJECT, Cell
 from complab.errors import Unverified, UsageProblem, one_line
 from complab.evidence import Row
 from complab.report import names
+from complab.report.classes import MISSING, TAMPERED
 from complab.report.gather import Fact
+from complab.report.register import LOADER
 
-FRESH, STALE, UNPROVEN, MISSING, TAMPERED = CLASSES = ("fresh", "stale", "unproven", "missing", "tampered")
-LINEAGE = ".lineage.json"
-FIGURE, CLAIMS = "figure", "claims"
+FIGURE = "figure"
 BUNDLE = "bundle.zip"
 
 
@@ -64,7 +64,7 @@ class Printed:
         """Where it stands, in words."""
         if self.table == FIGURE:
             return f"{self.exhibit}, figure, mark {self.row}"
-        if self.exhibit == CLAIMS:
+        if self.exhibit == names.JUDGED:
             return f"{self.exhibit}, {self.table}, check {self.row}, {self.column}"
         return f"{self.exhibit}, table {self.table}, row {self.row}, column {self.column}"
 
@@ -133,6 +133,8 @@ class Tree:
         self.exhibits = None if exhibits is None else Path(exhibits)
         # How the folder of evidence is called in findings.
         self.source = source or f"results/{run}"
+        # What a bundle tells of the run beside its cells, nothing of a folder of results.
+        self.facts_of_bundle: dict = {}
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._read: dict[str, Read] = {}
         self._facts: dict[str, list[Fact]] = {}
@@ -169,6 +171,7 @@ class Tree:
         exhibits = beside if beside.name == run and (beside / names.MANIFEST).is_file() else None
         tree = cls(run, Path(folder.name) / run, exhibits, f"{path.name}:{run}")
         tree._temporary = folder
+        tree.facts_of_bundle = bundle.facts(Path(folder.name)) or {}
         return tree
 
     def __enter__(self) -> "Tree":
@@ -239,11 +242,11 @@ class Tree:
         if self.exhibits is None:
             return {}
         found = {}
-        for path in sorted(self.exhibits.glob(f"*{LINEAGE}"), key=_by_number):
+        for path in sorted(self.exhibits.glob(f"*{names.LINEAGE}"), key=_by_number):
             document = read_json(path, self.named(path))
             if not isinstance(document, dict):
                 raise Unverified(f"{self.named(path)}: not a lineage; draw the exhibits again")
-            found[path.name.removesuffix(LINEAGE)] = document
+            found[path.name.removesuffix(names.LINEAGE)] = document
         return found
 
     @cached_property
@@ -254,9 +257,9 @@ class Tree:
     def numbers_of(self, exhibit: str) -> list[Printed]:
         """The numbers of one exhibit."""
         try:
-            return list(_printed(exhibit, self.lineages[exhibit]))
+            return list(printed(exhibit, self.lineages[exhibit]))
         except (KeyError, TypeError, AttributeError) as error:
-            name = f"figures/{self.run}/{exhibit}{LINEAGE}"
+            name = f"figures/{self.run}/{exhibit}{names.LINEAGE}"
             raise Unverified(f"{name}: not a lineage (no {error}); draw the exhibits again") from error
 
 
@@ -274,9 +277,10 @@ def read_json(path: Path, name: str) -> object:
         raise Unverified(f"{name}: cannot be read as JSON ({one_line(error, 120)})") from error
 
 
-def _printed(exhibit: str, document: dict) -> Iterator[Printed]:
+def printed(exhibit: str, document: dict) -> Iterator[Printed]:
+    """The numbers in an exhibit's lineage, in its order."""
     noise = document["noise"]
-    if exhibit == CLAIMS:
+    if exhibit == names.JUDGED:
         for claim, told in document["claims"].items():
             for number, check in enumerate(told["checks"], start=1):
                 for column in ("number", "other", "word"):
@@ -401,15 +405,21 @@ def _read_rows(tree: Tree, found: Read) -> None:
     found.rows = tuple(rows)
 
 
+# Keywords of a schema that look inside a value.
+_NESTED = {"properties", "additionalProperties", "items", "oneOf"}
+
+
 class _Schema:
     """The schema of provenance records, asked part by part: cells of a run share most of their parts."""
 
     def __init__(self):
         path = PROJECT / "workflow" / "schemas" / "provenance.schema.yaml"
-        whole = yaml.safe_load(path.read_text(encoding="utf-8"))
+        whole = yaml.load(path.read_text(encoding="utf-8"), LOADER)
         parts = whole["properties"]
         self._outline = _validator(whole | {"properties": dict.fromkeys(parts, True)})
         self._parts = {name: _validator(part) for name, part in parts.items()}
+        # To look such a part up would take longer than to validate it.
+        self._plain = {name for name, part in parts.items() if not _NESTED & part.keys()}
         self._sound: set[tuple[str, str]] = set()
 
     def problem(self, record: object) -> str:
@@ -420,6 +430,8 @@ class _Schema:
         return evidence.schema_problem(record)
 
     def _fits(self, name: str, part: object) -> bool:
+        if name in self._plain:
+            return self._parts[name].is_valid(part)
         key = (name, json.dumps(part))
         if key not in self._sound and self._parts[name].is_valid(part):
             self._sound.add(key)
