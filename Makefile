@@ -33,8 +33,9 @@ test: install  ## the fast tests, which compile nothing
 test-slow: preflight install  ## the tests that really compile
 	$(VENV) python -m pytest -m slow $(ARGS)
 
-test-evidence: install  ## hold the evidence of SCALE=quick against what must be in it
-	$(VENV) complab check --run current-quick
+# An unproven cell (6) is told and no more: some machine may not let each one prove its cache state.
+test-evidence: install  ## audit the evidence of SCALE=quick, and hold it against what must be in it
+	$(VENV) complab audit --run current-quick || test $$? -eq 6
 	$(VENV) python -m pytest -m evidence $(ARGS)
 
 lint: install  ## ruff, snakefmt, and Snakemake's own linter

@@ -4,10 +4,12 @@ import copy
 import json
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
-from complab import config, evidence
+from complab import attempts, config, evidence, facts, staleness, torchlog
 from complab.config import Cell, Settings
+from complab.measure import ledger
 
 ROOT = Path(__file__).parent / "data" / "evidence"
 RUN = next(path.name for path in sorted(ROOT.iterdir()) if path.is_dir())
@@ -86,3 +88,78 @@ def unproven(results: Path, cell: str, reason: str = "a test says so") -> None:
     """Turn a cell into an indeterminate one."""
     verdict = {"verdict": "indeterminate", "reasons": [reason]}
     edit_record(results, cell, lambda record: record["cache"].update(verdict))
+
+
+def as_if_measured_today(results: Path) -> Settings:
+    """Make recorded cells those of today's code and configuration, as a run of now would leave them.
+
+    Their logs get sections, their ledgers are filled again, and the run gets its list of attempts. Returns
+    the settings that they are about.
+    """
+    told = settings(results)
+    child = staleness.SCRIPTS / "complab" / "measure" / "child.py"
+    for cell in told.cells():
+        folder = folder_of(results, str(cell))
+        record = json.loads((folder / evidence.PROVENANCE).read_text(encoding="utf-8"))
+        modules = staleness.code_digests(staleness.script_of(cell.experiment), child)
+        record["code"] |= {"modules": modules, "digest": staleness.digest_of(modules)}
+        record["config"] = told.measured_slice(cell.experiment, "cpu")
+        record["fingerprint"] = facts.collect_fingerprint()
+        record["attempt"] = 1
+        _with_sections(folder)
+        rows = evidence.csv_to_rows((folder / evidence.EVIDENCE).read_text(encoding="utf-8"), folder)
+        filled = ledger.fill(rows, record["config"]["tolerance"], record["config"]["recompile_limit"])
+        (folder / evidence.LEDGER).write_text(evidence.json_text(filled), encoding="utf-8")
+        measure_again(results, str(cell), record)
+    return told
+
+
+def measure_again(results: Path, cell: str, record: dict) -> None:
+    """Write a cell's record for the files that are there, and list the attempt that left it."""
+    folder = folder_of(results, cell)
+    record["files"] = {name: evidence.file_entry(folder / name) for name in record["files"]}
+    path = folder / evidence.PROVENANCE
+    told = {"cell": cell, "attempt": record["attempt"], "time": record["started"]}
+    attempts.append(results / RUN, told | {"event": attempts.STARTED})
+    path.write_text(evidence.json_text(record), encoding="utf-8")
+    left = {"event": attempts.MEASURED, "provenance": evidence.sha256_of(path)}
+    attempts.append(results / RUN, told | left)
+
+
+def _with_sections(folder: Path) -> None:
+    """Part the log of the timed process by the cases and calls that its rows count messages of."""
+    rows = evidence.csv_to_rows((folder / evidence.EVIDENCE).read_text(encoding="utf-8"), folder)
+    whole = (folder / evidence.TORCH_LOG).read_text(encoding="utf-8")
+    _, timed, *others = whole.split("# process ")
+    lines = timed.split("\n")
+    found = torchlog.parse(timed)
+    starts = sorted(each.line - 1 for each in (*found.breaks, *found.recompiles, *found.limits))
+    messages = ["\n".join(lines[at:end]).rstrip("\n") for at, end in pairwise([*starts, len(lines)])]
+    text = ["# process timed\n"]
+    for case in dict.fromkeys(row.case for row in rows if row.metric == "log_breaks"):
+        mine = [row for row in rows if row.case == case]
+        calls = [row.call for row in mine if row.metric in ("recompiles", "limit_hit")]
+        total = sum(row.value for row in mine if row.metric in ("log_break_messages", "log_recompiles"))
+        total += sum(row.metric == "limit_hit" for row in mine)
+        taken = [messages.pop(0) for _ in range(int(total))]
+        text.append(torchlog.begin(case))
+        for call in dict.fromkeys(row.call for row in mine if row.metric == "sequence_length"):
+            logged = [taken.pop(0) + "\n" for _ in range(calls.count(call))]
+            text += [torchlog.begin(case, call), *logged, torchlog.end(case, call)]
+        text += [*(message + "\n" for message in taken), torchlog.end(case)]
+    assert not messages, f"{folder}: messages that no row counts"
+    text += [f"# process {other}" for other in others]
+    (folder / evidence.TORCH_LOG).write_text("".join(text), encoding="utf-8")
+    _count_hits(folder, rows)
+
+
+def _count_hits(folder: Path, rows: list[evidence.Row]) -> None:
+    """Old evidence has no row for how often a case hit the limit."""
+    if any(row.metric == "limit_hits" for row in rows):
+        return
+    counted = [row for row in rows if row.metric == "log_recompiles"]
+    for row in counted:
+        hits = [each for each in rows if each.case == row.case and each.metric == "limit_hit"]
+        told = {"metric": "limit_hits", "value": len(hits), "unit": "hits"}
+        rows.append(evidence.Row(**{**vars(row), **told, "detail": "; ".join(hit.detail for hit in hits)}))
+    (folder / evidence.EVIDENCE).write_text(evidence.rows_to_csv(rows), encoding="utf-8", newline="\n")

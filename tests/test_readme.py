@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from complab.config import PROJECT
+from complab.report import classes
 from project_copy import copy_project, edit_config
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -100,15 +101,15 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
             "chapter.md: 4 numbers held against run torch-2.13-cpu: 2 bound and right"
         )
     elif "torch-2.13-cpu" in command:
-        assert (answer.returncode, answer.stderr) == (0, "")
-        assert "192 cells verified" in answer.stdout
+        # The reference may lag behind the code, and lack what is planned now; altered it never is.
+        kinds = {code: kind for kind, code in classes.EXIT.items()}
+        assert answer.stderr == ""
+        assert kinds[answer.returncode] != classes.TAMPERED, answer.stdout
+        assert "recomputed from rows" in answer.stdout
     else:
         # A clone has no run of its own yet, and its user is told so.
         assert answer.returncode == 2
-        assert (
-            answer.stderr
-            == "complab: run 'current' has no evidence; measure it, or name another with --run\n"
-        )
+        assert re.fullmatch(r"complab: .* has .*evidence.*; measure .*\n", answer.stderr)
 
 
 @pytest.mark.slow
@@ -121,7 +122,7 @@ def test_the_command_by_hand_ends_with_the_line_the_readme_shows(command):
 
 
 @pytest.mark.slow
-def test_the_recipes_two_files_give_rule_table_staleness_provenance_and_check(tmp_path):
+def test_the_recipes_two_files_give_rule_table_staleness_provenance_and_audit(tmp_path):
     project = copy_project(tmp_path / "project")
     recipe = next(text for kind, text in BLOCKS if kind == "python")
     entry = yaml.safe_load(next(text for kind, text in BLOCKS if kind == "yaml"))
@@ -143,13 +144,23 @@ def test_the_recipes_two_files_give_rule_table_staleness_provenance_and_check(tm
     assert re.search(r"^\| scale +\|", table, re.MULTILINE)
     assert json.loads((project / f"figures/current/{name}.lineage.json").read_text())
 
-    check = ["env", "PYTHONPATH=scripts", "python", "-m", "complab.cli", "check", "--run", "current"]
-    checked = run(check, project)
-    assert checked.returncode == 0, told(checked)
+    audit = [
+        "env",
+        "PYTHONPATH=scripts",
+        "python",
+        "-m",
+        "complab.cli",
+        "audit",
+        f"figures/current/{name}.csv",
+    ]
+    audited = run(audit, project)
+    # Nothing else is planned to be drawn with it, so there is no manifest yet.
+    assert audited.returncode == classes.EXIT[classes.UNPROVEN], told(audited)
+    assert "unproven: figures/current/manifest.json" in told(audited)
     evidence = project / f"results/current/{name}/default/cold/1/evidence.csv"
     evidence.write_text(evidence.read_text().replace("first_call,", "first_call,1"))
-    altered = run(check, project)
-    assert altered.returncode != 0
+    altered = run(audit, project)
+    assert altered.returncode == classes.EXIT[classes.TAMPERED]
     assert f"{name}/default/cold/1/evidence.csv" in told(altered)
 
     script.write_text(recipe.replace("torch.sin(x) * 2", "torch.sin(x) * 3"))
