@@ -106,6 +106,12 @@ def project(original, tmp_path):
     return original.copied(tmp_path)
 
 
+@pytest.fixture
+def as_recorded(original, monkeypatch):
+    """The command audits under the settings of the recorded evidence."""
+    monkeypatch.setattr(audit_evidence, "settings_of", lambda tree: original.settings)
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
@@ -273,6 +279,41 @@ def test_a_file_that_nothing_lists_is_found(project, where):
     assert "extra.csv: lies" in told(report)
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (
+            lambda number: number["rows"].update({f"{BROKEN}/evidence.csv": ["2-999999999"]}),
+            "has no row on line",
+        ),
+        (lambda number: number["rows"].update({"../../some/evidence.csv": ["2"]}), "cites ../../some"),
+        (lambda number: number.update(formula="os.system"), "cannot be computed"),
+        (lambda number: number.pop("rows"), "not a lineage"),
+        (lambda number: number.update(of=None), "not a lineage"),
+    ],
+)
+def test_a_lineage_made_to_do_harm_is_found_and_does_none(project, change, what):
+    path = project.exhibits / f"{E3}.lineage.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document["tables"]["main"]["with_break"]["log_breaks"])
+    path.write_text(lineage.json_text(document), encoding="utf-8")
+    project.seal()
+    report = project.audit()
+    assert report.verdict in (classes.TAMPERED, classes.MISSING)
+    assert what in told(report)
+
+
+def test_a_bundle_cannot_steer_the_terminal_that_it_is_audited_on(project, as_recorded, monkeypatch, capsys):
+    recorded.fail(project.results, STATIC, "\x1b[2J gone")
+    monkeypatch.setattr(cli, "RESULTS", project.results)
+    monkeypatch.setattr(cli, "FIGURES", project.figures)
+    with pytest.raises(SystemExit):
+        cli.main(["audit"])
+    out = capsys.readouterr().out
+    assert "?[2J gone" in out
+    assert "\x1b" not in out
+
+
 # The other classes, from bad to good.
 
 
@@ -438,12 +479,6 @@ def test_the_worst_class_decides_and_each_has_its_exit_status():
 def asked(project: Project, target: object, **wanted) -> list[targets.Answer]:
     found = targets.answers(str(target), targets.Wanted(**wanted), project.results, project.figures)
     return list(found)
-
-
-@pytest.fixture
-def as_recorded(original, monkeypatch):
-    """The command audits under the settings of the recorded evidence."""
-    monkeypatch.setattr(audit_evidence, "settings_of", lambda tree: original.settings)
 
 
 def test_a_table_file_with_row_and_column_is_one_number_with_its_chain(original, as_recorded):

@@ -157,7 +157,9 @@ def test_eager_held_against_itself_shows_no_resolved_difference():
     for experiment in EXPERIMENTS:
         told = gather.gather(recorded.settings(), experiment, recorded.ROOT)
         for metrics in told.facts.values():
-            process = formulas.Process([fact for facts in metrics.values() for fact in facts])
+            process = formulas.Process(
+                [fact for by_case in metrics.values() for facts in by_case.values() for fact in facts]
+            )
             case = process.rows("steady_control")[0].row.case
             ratios.append(formulas._round_ratio(process, f"{case}.steady_control", f"{case}.steady_eager"))
     control = statistics.interval(ratios, 0.95)

@@ -93,7 +93,9 @@ def _audit(arguments: argparse.Namespace) -> int:
             chains += told
             if not arguments.json:
                 _print_numbers(answer.numbers if several else [], answer.tree.run)
-                print("\n".join([*map(chain.text_of, told), audit.text_of(answer.report)]), end="")
+                text = "\n".join([*map(chain.text_of, told), audit.text_of(answer.report)])
+                # Texts in a bundle are a stranger's: they may not steer a terminal.
+                print("".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text), end="")
     verdict = audit.worst(report.verdict for report in reports)
     if arguments.json:
         told = {"class": verdict, "exit": classes.EXIT[verdict], "runs": [each.as_dict() for each in reports]}

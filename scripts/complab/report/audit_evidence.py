@@ -21,8 +21,10 @@ from complab.report import drawing, gather
 from complab.report.chain import overrides_of
 from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN
 from complab.report.register import LOADER
-from complab.report.tree import Finding, Read, Tree
+from complab.report.tree import MALFORMED, Finding, Read, Tree
 
+# What a bundle lays over the configuration is a stranger's word: no plan may fill the memory.
+MOST_REPLICATES = 10_000
 # Rows that the log is the source of, by whether they are of one call.
 OF_CASE = ("log_breaks", "log_break_messages", "log_recompiles", "limit_hits")
 OF_CALL = ("recompiles", "limit_hit")
@@ -54,7 +56,10 @@ def _load(overrides: dict) -> Settings:
         given = None
     if not isinstance(given, dict):
         return config.load(overrides=overrides)
-    return config.resolve(given, overrides=overrides)
+    settings = config.resolve(given, overrides=overrides)
+    if sum(entry["replicates"] for entry in settings["experiments"].values()) > MOST_REPLICATES:
+        raise UsageProblem(f"config.yaml: more than {MOST_REPLICATES} replicates in all; no run has as many")
+    return settings
 
 
 @dataclass
@@ -151,6 +156,9 @@ def files(tree: Tree, paths: Iterable[str]) -> Iterator[Finding]:
     for pair in pairs.values():
         try:
             gather.refuse_strange_pairs(read.record for read in pair)
+        except MALFORMED as error:
+            name = tree.named(pair[0].folder / evidence.PROVENANCE)
+            yield Finding(name, TAMPERED, f"its cache cannot be read ({one_line(error, 80)})")
         except Unverified as problem:
             file, _, told = str(problem).partition(": ")
             kind = UNPROVEN if file.endswith(evidence.PROVENANCE) else TAMPERED
@@ -174,7 +182,7 @@ def stale(tree: Tree, settings: Settings, paths: Iterable[str]) -> Iterator[Find
         if record is None or path not in planned:
             continue
         reasons = _code_changes(read)
-        if "device" in record["config"]:
+        if isinstance(record["config"].get("device"), str):
             key = (read.cell.experiment, record["config"]["device"])
             if key not in slices:
                 slices[key] = settings.measured_slice(*key)
@@ -235,7 +243,7 @@ def ledgers(tree: Tree, paths: Iterable[str]) -> tuple[int, list[Finding]]:
         told = read.provenance["config"]
         try:
             again = ledger.fill(list(read.rows), told["tolerance"], told["recompile_limit"])
-        except (KeyError, ValueError, TypeError) as error:
+        except MALFORMED as error:
             again = {"error": str(error)}
         filled += 1
         if json.dumps(again, sort_keys=True) != _plain(read.texts[evidence.LEDGER]):
@@ -260,7 +268,7 @@ def _region(read: Read, again: dict) -> str:
             for part in told[case].keys() | filled[case].keys():
                 if told[case].get(part) != filled[case].get(part):
                     return f": {part} of region {case}"
-    except (KeyError, AttributeError, TypeError, Unverified):
+    except (Unverified, *MALFORMED):
         pass
     return ""
 
@@ -335,7 +343,8 @@ def attempts_made(tree: Tree, paths: Iterable[str], whole: bool) -> tuple[int, l
     name = f"{tree.source}/{attempts.FILE}"
     if not (tree.evidence / attempts.FILE).is_file():
         told = "no list of attempts: nothing tells which were made, and that these are the last"
-        missing = tree.manifest.get("attempts", {}).get("lines", 0)
+        listed = tree.manifest.get("attempts")
+        missing = isinstance(listed, dict) and listed.get("lines")
         return 0, [Finding(name, MISSING if missing else UNPROVEN, told)]
     try:
         events = tree.attempts
@@ -374,7 +383,11 @@ def _last_attempt(tree: Tree, read: Read, events: list[dict]) -> Iterator[Findin
 def _beginning(tree: Tree, name: str) -> Iterator[Finding]:
     """The list may have grown since the exhibits were drawn; what it had then must still be there."""
     told = tree.manifest.get("attempts")
-    if isinstance(told, dict) and drawing.attempts_so_far(tree.evidence, told.get("lines")) != told:
+    if (
+        isinstance(told, dict)
+        and isinstance(told.get("lines"), int)
+        and drawing.attempts_so_far(tree.evidence, told.get("lines")) != told
+    ):
         yield Finding(name, TAMPERED, "does not begin with the list that the exhibits were drawn under")
 
 

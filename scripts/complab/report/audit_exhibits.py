@@ -178,6 +178,7 @@ def some_numbers(tree: Tree, settings: Settings | None, several: Iterable[Printe
             held.findings += _number(tree, name, number, {}, redrawing, held)
         else:
             held.skipped += 1
+            held.findings += _cited(tree, f"figures/{tree.run}/{number.exhibit}{LINEAGE}", number)
     for exhibit, numbers_ in by_exhibit.items():
         held.findings += _printed_texts(tree, exhibit, numbers_)
     return held
@@ -200,6 +201,7 @@ def _hold(tree: Tree, exhibit: str, redrawing: Redrawing, held: Held) -> None:
         else:
             whole = False
             held.skipped += 1
+            held.findings += _cited(tree, name, number)
     if redrawn is not None:
         held.redrawn += 1
         held.findings += _rest_of_lineage(name, tree.lineages[exhibit], redrawn.content, redrawing)
@@ -207,6 +209,14 @@ def _hold(tree: Tree, exhibit: str, redrawing: Redrawing, held: Held) -> None:
             held.findings += _table_file(tree, file, text, whole, redrawing)
     elif not held.skipped:
         held.findings += _printed_texts(tree, exhibit, numbers_)
+
+
+def _cited(tree: Tree, name: str, number: Printed) -> Iterator[Finding]:
+    """The cells that a lineage names and the run does not have."""
+    for file in number.files:
+        cell = file.rpartition("/")[0]
+        if cell not in tree.cells:
+            yield Finding(name, MISSING, f"cites {cell}, of which there is no evidence")
 
 
 def key_of(number: Printed) -> tuple[str, str, str]:

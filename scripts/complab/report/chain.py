@@ -15,7 +15,7 @@ from complab import evidence, torchlog
 from complab.errors import Unverified, counted, one_line
 from complab.report import lineage
 from complab.report.number import Number
-from complab.report.tree import Printed, Read, Tree
+from complab.report.tree import MALFORMED, Printed, Read, Tree
 
 SAME, NOTHING = "the same", "nothing to recompute: no number was measured"
 # Lines of a message of the log, and messages of a cell, that a chain holds; it tells how many more there are.
@@ -120,7 +120,7 @@ def recompute(tree: Tree, number: Printed) -> Number:
         return lineage.recomputed(
             number.told, number.noise, tree.facts, lambda file: tree.cell(file.rpartition("/")[0]).ledgers
         )
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:
+    except MALFORMED as error:
         raise Unverified(
             f"{number.exhibit}: cannot be computed ({type(error).__name__}: {one_line(error, 120)})"
         ) from error

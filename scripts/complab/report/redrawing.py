@@ -11,7 +11,7 @@ from complab.report import claims, claims_table, drawing, gather, ledgers, linea
 from complab.report.classes import STALE, TAMPERED
 from complab.report.gather import Gathered
 from complab.report.names import JUDGED
-from complab.report.tree import Tree
+from complab.report.tree import MALFORMED, Tree
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Redrawing:
         try:
             gather.refuse_strange_pairs(read.record for read in reads)
             return gather.assembled(self.settings, experiment, (read.record for read in reads))
-        except Unverified:
+        except (Unverified, *MALFORMED):
             return None
 
     def everything(self) -> list[Gathered] | None:
@@ -93,7 +93,7 @@ class Redrawing:
             if exhibit in (names.LEDGERS, names.NOISE):
                 return self._about_all(exhibit)
             return self._judged() if exhibit == JUDGED else None
-        except (UsageProblem, Unverified):
+        except (UsageProblem, Unverified, *MALFORMED):
             return None
 
     def _experiment(self, experiment: str) -> Redrawn | None:

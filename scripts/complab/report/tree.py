@@ -29,6 +29,16 @@ from complab.report.gather import Fact
 from complab.report.register import LOADER
 
 FIGURE = "figure"
+# What reading a stranger's values can come to: they may be of any shape.
+MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
 BUNDLE = "bundle.zip"
 
 
@@ -208,7 +218,9 @@ class Tree:
     def cell(self, path: str) -> Read:
         """The cell at a path below the run's folder, read and verified once."""
         if path not in self._read:
-            self._read[path] = _read(self, evidence.cell_of(self.evidence / path))
+            # A lineage may name any path; nothing but the run's own cells is looked at.
+            known = self.cells.get(path)
+            self._read[path] = _read(self, known) if known else _nowhere(self, path)
         return self._read[path]
 
     def facts(self, file: str) -> list[Fact]:
@@ -257,10 +269,24 @@ class Tree:
     def numbers_of(self, exhibit: str) -> list[Printed]:
         """The numbers of one exhibit."""
         try:
-            return list(printed(exhibit, self.lineages[exhibit]))
-        except (KeyError, TypeError, AttributeError) as error:
+            found = list(printed(exhibit, self.lineages[exhibit]))
+            _require_entries(found)
+            return found
+        except MALFORMED as error:
             name = f"figures/{self.run}/{exhibit}{names.LINEAGE}"
-            raise Unverified(f"{name}: not a lineage (no {error}); draw the exhibits again") from error
+            told = one_line(f"{type(error).__name__}: {error}", 120)
+            raise Unverified(f"{name}: not a lineage ({told}); draw the exhibits again") from error
+
+
+def _require_entries(numbers: list[Printed]) -> None:
+    """ValueError if an entry is not of the shape that all others read."""
+    for number in numbers:
+        told = number.told
+        texts = all(isinstance(told[key], str) for key in ("text", "formula", "to", "unit", "rounding"))
+        named = isinstance(told["of"], list) and isinstance(told["rows"], dict)
+        listed = all(isinstance(line, str) for lines in told["rows"].values() for line in lines or [None])
+        if not (texts and named and listed and "value" in told and isinstance(number.noise, dict)):
+            raise ValueError(f"{number.place}: not an entry")
 
 
 def _by_number(path: Path) -> tuple[int, str]:
@@ -325,6 +351,12 @@ def _read(tree: Tree, cell: Cell) -> Read:
             _find(tree, found, name, TAMPERED, f"not UTF-8 text ({error})")
     _read_rows(tree, found)
     return found
+
+
+def _nowhere(tree: Tree, path: str) -> Read:
+    """What stands for a cell of which the run has no folder."""
+    told = Finding(f"{tree.source}/{path}", MISSING, "no cell of the run")
+    return Read(Cell(path, "", "", 0), tree.evidence, findings=[told])
 
 
 def _find(tree: Tree, found: Read, name: str, kind: str, told: str) -> None:
