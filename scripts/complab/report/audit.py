@@ -217,9 +217,8 @@ def text_of(report: Report) -> str:
         told = f"{counted(counts['numbers'], 'number')} recomputed from rows"
         rest = counts["without_number"]
         told += f", {rest} places say why they have none" if rest else ""
-        told += f", {counts['numbers_not_recomputed']} not, since their cells are damaged" * bool(
-            counts["numbers_not_recomputed"]
-        )
+        skipped = counts["numbers_not_recomputed"]
+        told += f", {skipped} not, since their cells are damaged or newer" if skipped else ""
         lines.append(f"  {told}")
         lines.append(
             f"  {counted(counts['files'], 'exhibit file')} as drawn, "

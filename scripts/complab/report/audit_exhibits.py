@@ -17,7 +17,7 @@ from pathlib import Path
 from complab import bundle, evidence, staleness
 from complab.config import Settings
 from complab.errors import Unverified, UsageProblem, counted, one_line
-from complab.report import chain, names
+from complab.report import chain, drawing, names
 from complab.report import numbers as numbers_by_name
 from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN
 from complab.report.names import JUDGED, LINEAGE
@@ -68,10 +68,11 @@ def files(tree: Tree, only: set[str] | None = None) -> Held:
     text = (tree.exhibits / names.MANIFEST).read_text(encoding="utf-8")
     if text != evidence.json_text(manifest) or not _is_its_own(manifest):
         held.findings.append(Finding(name, TAMPERED, "not as it was written when the exhibits were drawn"))
+    later = measured_since(tree)
     for file, entry in manifest["files"].items():
         if only is None or exhibit_of(file) in only:
             held.files += 1
-            held.findings += _file(tree, file, entry)
+            held.findings += _file(tree, file, entry, exhibit_of(file) in later)
     if only is None:
         held.findings += _strangers(tree, manifest["files"])
     return held
@@ -91,7 +92,17 @@ def exhibit_of(file: str) -> str:
     return names.LEDGERS if stem.startswith("ledger_") else stem
 
 
-def _file(tree: Tree, file: str, entry: dict) -> Iterator[Finding]:
+def measured_since(tree: Tree) -> set[str]:
+    """The experiments of which a cell was measured after the manifest was written, as the attempts tell."""
+    told = tree.manifest.get("attempts")
+    if not isinstance(told, dict) or drawing.attempts_so_far(tree.evidence, told.get("lines")) != told:
+        return set()
+    with contextlib.suppress(Unverified):
+        return {str(event.get("cell")).partition("/")[0] for event in tree.attempts[told["lines"] :]}
+    return set()
+
+
+def _file(tree: Tree, file: str, entry: dict, later: bool) -> Iterator[Finding]:
     path = tree.exhibits / file
     name = f"figures/{tree.run}/{file}"
     if not path.resolve().is_relative_to(tree.exhibits.resolve()) or path.is_symlink():
@@ -99,7 +110,11 @@ def _file(tree: Tree, file: str, entry: dict) -> Iterator[Finding]:
     elif not path.is_file():
         yield Finding(name, MISSING, "though the manifest lists it")
     elif evidence.file_entry(path) != entry:
-        yield Finding(name, TAMPERED, "is not what was drawn, as the manifest tells")
+        if later:
+            told = "evidence: measured and drawn again since the manifest was written; finish the run"
+            yield Finding(name, STALE, told)
+        else:
+            yield Finding(name, TAMPERED, "is not what was drawn, as the manifest tells")
 
 
 def _strangers(tree: Tree, listed: Iterable[str]) -> Iterator[Finding]:
@@ -190,11 +205,17 @@ def _hold(tree: Tree, exhibit: str, redrawing: Redrawing, held: Held) -> None:
     redrawn = redrawing.of(exhibit) if redrawing.settings is not None else None
     again = {} if redrawn is None else {key_of(each): each.told for each in printed(exhibit, redrawn.content)}
     name = f"figures/{tree.run}/{exhibit}{LINEAGE}"
-    whole = True
+    outdated = _outdated(tree, tree.lineages[exhibit])
+    if outdated:
+        told = f"evidence: drawn before {min(outdated).rpartition('/')[0]} was measured again; draw it again"
+        held.findings.append(Finding(name, STALE, told))
+    whole = not outdated
     for number in numbers_:
         if again.get(key_of(number)) == number.told:
             held.numbers += bool(number.told["rows"])
             held.absent += not number.told["rows"]
+        elif outdated and (not number.files or outdated & set(number.files)):
+            held.skipped += 1
         elif all(tree.cell(file.rpartition("/")[0]).sound for file in number.files):
             whole = whole and number.table == FIGURE
             held.findings += _number(tree, name, number, again, redrawing, held)
@@ -204,11 +225,27 @@ def _hold(tree: Tree, exhibit: str, redrawing: Redrawing, held: Held) -> None:
             held.findings += _cited(tree, name, number)
     if redrawn is not None:
         held.redrawn += 1
-        held.findings += _rest_of_lineage(name, tree.lineages[exhibit], redrawn.content, redrawing)
+        if not outdated:
+            held.findings += _rest_of_lineage(name, tree.lineages[exhibit], redrawn.content, redrawing)
         for file, text in redrawn.files.items():
             held.findings += _table_file(tree, file, text, whole, redrawing)
     elif not held.skipped:
         held.findings += _printed_texts(tree, exhibit, numbers_)
+
+
+def _outdated(tree: Tree, document: dict) -> set[str]:
+    """The tables of evidence that are sound, but others than those that an exhibit was drawn from."""
+    several = document.get("experiments", {"": document})
+    found = set()
+    for told in several.values() if isinstance(several, dict) else ():
+        hashes = told.get("evidence") if isinstance(told, dict) else None
+        for file, digest in hashes.items() if isinstance(hashes, dict) else ():
+            cell, _, name = file.rpartition("/")
+            if cell in tree.cells and tree.cell(cell).sound:
+                listed = tree.cell(cell).provenance["files"]
+                # One that failed since has none.
+                found |= {file} if listed.get(name, {"sha256": ""})["sha256"] != digest else set()
+    return found
 
 
 def _cited(tree: Tree, name: str, number: Printed) -> Iterator[Finding]:
