@@ -331,26 +331,18 @@ def _message(lines: list[str], start: int) -> list[str]:
 def text_of(told: Chain) -> str:
     """The chain for a person to read."""
     lines = [f"{told.text}", f"  {told.place}, run {told.run}", ""]
-    unit = f" {told.unit}" if told.unit else ""
-    value = (
-        "no number"
-        if told.value is None
-        else f"{told.value!r}{unit}"
-        if told.value != told.text
-        else told.text
-    )
-    lines += _told("value", f"{value}; recomputed from its rows: {told.recomputed}")
+    lines += _told("value", f"{value_of(told)}; recomputed from its rows: {told.recomputed}")
     if told.low is not None:
-        lines += _told("interval", f"{told.low!r} to {told.high!r}{unit}")
+        lines += _told("interval", interval_of(told))
     if told.samples:
-        lines += _told("processes", ", ".join(f"{sample:.6g}" for sample in told.samples))
+        lines += _told("processes", processes_of(told))
     for flag in told.flags:
         lines += _told("flag", flag)
     for reason in told.because:
         lines += _told("because", reason)
     lines += _told("formula", told.asked)
     for rows in told.rows:
-        lines += _told("rows", f"{rows['file']}: {_listed(rows)}")
+        lines += _told("rows", f"{rows['file']}: {listed(rows)}")
         shown = [row for row in (rows["first"], rows["last"]) if row]
         lines += [
             f"  {'':{_WIDTH}}  {row['line']:>5}  {row['text']}"
@@ -368,11 +360,33 @@ def text_of(told: Chain) -> str:
     return "\n".join(lines) + "\n"
 
 
+def value_of(told: Chain) -> str:
+    """The unrounded value with its unit."""
+    if told.value is None:
+        return "no number"
+    return told.text if told.value == told.text else f"{told.value!r}{_unit(told)}"
+
+
+def interval_of(told: Chain) -> str:
+    """The unrounded ends of its interval, empty if it has none."""
+    return "" if told.low is None else f"{told.low!r} to {told.high!r}{_unit(told)}"
+
+
+def processes_of(told: Chain) -> str:
+    """The value of each process."""
+    return ", ".join(f"{sample:.6g}" for sample in told.samples)
+
+
+def _unit(told: Chain) -> str:
+    return f" {told.unit}" if told.unit else ""
+
+
 def _told(label: str, text: str) -> list[str]:
     return [f"  {label:{_WIDTH}}{text}"]
 
 
-def _listed(rows: dict) -> str:
+def listed(rows: dict) -> str:
+    """Which lines of a file, and how many."""
     shown = ", ".join(rows["lines"][:6]) + (", ..." if len(rows["lines"]) > 6 else "")
     return f"line{'' if rows['count'] == 1 else 's'} {shown} ({counted(rows['count'], 'row')})"
 
@@ -380,14 +394,18 @@ def _listed(rows: dict) -> str:
 def _cell_text(cell: dict) -> list[str]:
     if "verdict" not in cell:
         return _told("cell", f"{cell['cell']}: {'; '.join(cell['findings'])}")
-    tree = {True: "code changed since", False: "code as committed", None: "no git"}[cell["dirty"]]
-    commit = cell["commit"] or "no commit"
     attempt = f"attempt {cell['attempt']}, {cell['started']}, {cell['duration_s']:g} s"
-    lines = _told("cell", f"{cell['cell']}: {cell['verdict']}; {attempt}; {commit[:12]}, {tree}")
+    lines = _told("cell", f"{cell['cell']}: {cell['verdict']}; {attempt}; {code_of(cell)}")
     lines += [f"  {'':{_WIDTH}}{reason}" for reason in cell["reasons"]]
     lines += [f"  {'':{_WIDTH}}{finding}" for finding in cell["findings"]]
     lines += _told("  command", cell["command"])
     return lines + _log_text(cell["log"])
+
+
+def code_of(cell: dict) -> str:
+    """Which code measured a cell: the commit, and whether it was changed since."""
+    tree = {True: "code changed since", False: "code as committed", None: "no git"}[cell["dirty"]]
+    return f"{(cell['commit'] or 'no commit')[:12]}, {tree}"
 
 
 def _log_text(log: dict | None) -> list[str]:

@@ -94,7 +94,8 @@ def _caption(register: Register, evidence: Mapping[str, Gathered]) -> str:
     )
 
 
-def _notes(register: Register, evidence: Mapping[str, Gathered]) -> list[str]:
+def notes(register: Register, evidence: Mapping[str, Gathered]) -> list[str]:
+    """Lines under the claims: which cells failed, and what the verdicts mean."""
     noise = next(iter(evidence.values())).noise
     same, factor = register.rules["same_within"] * 100, register.rules["time_factor"]
     return [
@@ -114,8 +115,8 @@ def to_md(register: Register, evidence: Mapping[str, Gathered], judged: Sequence
     for experiment in dict.fromkeys(judgement.claim.experiment for judgement in judged):
         lines = [_line(judgement) for judgement in judged if judgement.claim.experiment == experiment]
         parts += [f"**{experiment}**", _github(HEADER, lines)]
-    notes = "".join(f"- {markdown(line, in_table=False)}\n" for line in _notes(register, evidence))
-    return "\n\n".join([*parts, notes])
+    told = "".join(f"- {markdown(line, in_table=False)}\n" for line in notes(register, evidence))
+    return "\n\n".join([*parts, told])
 
 
 def _github(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -134,11 +135,11 @@ def to_tex(register: Register, evidence: Mapping[str, Gathered], judged: Sequenc
         disable_numparse=True,
         colalign=["left", *["right"] * (len(VERDICTS) + 1)],
     )
-    notes = " ".join(latex(line) for line in _notes(register, evidence))
+    told = " ".join(latex(line) for line in notes(register, evidence))
     return (
         f"% Run {next(iter(evidence.values())).run}\n"
         f"\\begin{{table}}[htbp]\n\\centering\\footnotesize\n"
-        f"\\caption{{Claims by class and verdict. {notes}}}\n\\label{{tab:claims-summary}}\n"
+        f"\\caption{{Claims by class and verdict. {told}}}\n\\label{{tab:claims-summary}}\n"
         f"{summary}\n\\end{{table}}\n"
         f"{table}"
     )

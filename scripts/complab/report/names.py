@@ -14,6 +14,8 @@ LINEAGE = ".lineage.json"
 TABLE_FORMATS = ("csv", "md", "tex")
 CLAIMS = ("claims.csv", "claims.md", "claims.tex", "claims.lineage.json")
 NUMBERS = ("numbers.json", "numbers.tex")
+# The evidence page: it prints what the other files hold.
+PAGE = "index.html"
 FIGURE_FORMATS = ("pdf", "svg", "png")
 
 
@@ -67,9 +69,14 @@ def lineages(settings: Settings) -> list[str]:
     return [name for name in drawn_outputs(settings) if name.endswith(LINEAGE)]
 
 
+def pictures(settings: Settings) -> list[str]:
+    """The figures as the evidence page shows them."""
+    return [name for name in drawn_outputs(settings) if name.endswith(".svg")]
+
+
 def every_output(settings: Settings) -> list[str]:
     """Every exhibit file of the run."""
-    return [*drawn_outputs(settings), *NUMBERS]
+    return [*drawn_outputs(settings), *NUMBERS, PAGE]
 
 
 def with_pages(folder: Path, wanted: list[str]) -> list[str]:

@@ -220,11 +220,14 @@ def notes(gathered: Gathered, table: Table) -> list[str]:
     return [
         *_long_texts(table),
         *failures(gathered),
-        *_lacking(table),
-        *_flagged(table),
-        *_how_to_read(gathered, table),
+        *remarks(gathered, table),
         f"Evidence {gathered.digest[:16]}.",
     ]
+
+
+def remarks(gathered: Gathered, table: Table) -> list[str]:
+    """The lines under the table that are about its numbers alone: what is missing, and how to read it."""
+    return [*_lacking(table), *_flagged(table), *_how_to_read(gathered, table)]
 
 
 def failures(gathered: Gathered) -> list[str]:
