@@ -19,7 +19,7 @@ from complab.report import chain, exhibits, names
 from complab.report.chain import Chain
 from complab.report.packed import packed
 from complab.report.page_parts import Links, parts
-from complab.report.tree import CLAIMS, FIGURE, Tree
+from complab.report.tree import Tree
 
 TEMPLATES = PROJECT / "workflow" / "report"
 PAGE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
@@ -101,7 +101,7 @@ def chains(tree: Tree, links: Links) -> dict:
     return {
         "names": list(found),
         "chains": [told.as_dict() for told in found.values()],
-        "shown": [shown(told) for told in found.values()],
+        "shown": [shown(told, links.files[name]) for name, told in found.items()],
     }
 
 
@@ -114,34 +114,22 @@ def again(told: dict) -> dict:
     }
 
 
-def shown(told: Chain) -> dict:
+def shown(told: Chain, file: str) -> dict:
     """What `complab audit` prints of a chain's unrounded values, and the command that prints it all."""
     return {
         "value": chain.value_of(told),
         "interval": chain.interval_of(told),
         "processes": chain.processes_of(told),
-        "audit": audit_command(told),
+        "audit": audit_command(told, file),
     }
 
 
-def audit_command(told: Chain) -> str:
-    """The command that prints the same chain in a terminal."""
-    file = f"figures/{told.run}/{_file(told)}"
-    words = ["complab", "audit", file]
+def audit_command(told: Chain, file: str) -> str:
+    """The command that prints the same chain in a terminal; ``file`` is the exhibit that has the number."""
+    words = ["complab", "audit", f"figures/{told.run}/{file}"]
     words += [] if told.table == names.MAIN_TABLE else ["--table", told.table]
     words += ["--row", told.row, *(["--column", told.column] if told.column else [])]
     return shlex.join(words)
-
-
-def _file(told: Chain) -> str:
-    """The exhibit file that prints the number."""
-    if told.table == FIGURE:
-        return f"{told.exhibit}.svg"
-    if told.exhibit == CLAIMS:
-        return f"{CLAIMS}.csv"
-    if told.exhibit == names.LEDGERS and told.table != names.MAIN_TABLE:
-        return f"{told.table}.txt"
-    return f"{names.table_stem(told.exhibit, told.table)}.csv"
 
 
 def embedded(value: object) -> Markup:

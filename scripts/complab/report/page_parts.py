@@ -9,15 +9,16 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from complab.config import Settings
 from complab.errors import Unverified
 from complab.measure.ledger import LEVELS
-from complab.report import chain, claims_table, gather, ledgers, names, register, tables
+from complab.report import chain, claims_table, gather, ledgers, names, numbers, register, tables
 from complab.report.claims import VERDICTS, Finding, Judgement, judge
 from complab.report.gather import Gathered
 from complab.report.number import ABSENT, Number
+from complab.report.numbers import Numbered
 from complab.report.tables import Column, Table
 from complab.report.tree import CLAIMS, FIGURE, Printed, Tree
 from complab.staleness import script_of
@@ -50,33 +51,38 @@ class Link:
         return len(self.head) > _SHORT and " " in self.head
 
 
-@dataclass
 class Links:
     """The numbers of the run by name; what becomes a link is noted."""
 
-    tree: Tree
-    exhibits: Iterable[str]
-    numbers: dict[str, Printed] = field(default_factory=dict)
-    linked: set[str] = field(default_factory=set)
-
-    def __post_init__(self):
-        for exhibit in self.exhibits:
-            for number in self.tree.numbers_of(exhibit) if exhibit in self.tree.lineages else ():
-                other = self.numbers.setdefault(name_of(number), number)
-                if other is not number:
-                    raise Unverified(f"{name_of(number)}: is the name of two numbers; rename a row or column")
+    def __init__(self, tree: Tree, settings: Settings):
+        self.tree = tree
+        self.numbers: dict[str, Printed] = {}
+        self.files: dict[str, str] = {}
+        self.linked: set[str] = set()
+        self._names: dict[tuple[str, str, str, str], str] = {}
+        files = [tree.exhibits / name for name in names.lineages(settings)]
+        named = {_place(told): told for told in numbers.collect(tree.exhibits, files).values()}
+        for file in files:
+            for number in tree.numbers_of(file.name.removesuffix(names.LINEAGE)):
+                told = named[_place(number)]
+                self.numbers[told.name] = number
+                self.files[told.name] = told.file
+                self._names[_place(number)] = told.name
 
     def to(self, exhibit: str, table: str, row: str, column: str, number: Number | None = None) -> Link:
         """The link to a number of the lineage; ``number`` is what was drawn now from the evidence."""
-        name = _name(exhibit, table, row, column)
-        told = self.numbers.get(name)
-        if told is None or (number is not None and told.told["text"] != number.text):
-            lineage = f"figures/{self.tree.run}/{exhibit}.lineage.json"
-            raise Unverified(f"{lineage}: does not tell of {name} as the evidence does; draw the exhibits again")
+        name = self._names.get((exhibit, table, row, column), "")
+        if not name or (number is not None and self.numbers[name].told["text"] != number.text):
+            lineage = f"figures/{self.tree.run}/{exhibit}{names.LINEAGE}"
+            place = ", ".join(filter(None, (table, row, column)))
+            raise Unverified(
+                f"{lineage}: does not tell of {place} as the evidence does; draw the exhibits again"
+            )
         self.linked.add(name)
-        mark = tables.MARK if told.told.get("flags") else ""
+        told = self.numbers[name].told
+        mark = tables.MARK if told.get("flags") else ""
         if number is None:
-            return Link(name, told.told["text"], mark=mark)
+            return Link(name, told["text"], mark=mark)
         return Link(name, number.head, number.tail, mark)
 
     @property
@@ -85,27 +91,15 @@ class Links:
         return sorted(self.numbers.keys() - self.linked)
 
 
-def name_of(number: Printed) -> str:
-    """The name of a number: where it stands, joined by dots."""
-    return _name(number.exhibit, number.table, number.row, number.column)
-
-
-def _name(exhibit: str, table: str, row: str, column: str) -> str:
-    if exhibit == CLAIMS:
-        # A claim of one check bears its own name; so does its first number where there are more.
-        parts = [exhibit, table, *([row] if row != "1" else []), *([column] if column != "number" else [])]
-    elif exhibit in (names.LEDGERS, names.NOISE) and table == names.MAIN_TABLE:
-        parts = [exhibit, row, column]
-    else:
-        parts = [exhibit, table, row, *([column] if column else [])]
-    return ".".join(re.sub(r"[^A-Za-z0-9_/-]+", "-", part).strip("-") or "-" for part in parts)
+def _place(number: Printed | Numbered) -> tuple[str, str, str, str]:
+    return number.exhibit, number.table, number.row, number.column
 
 
 def parts(settings: Settings, tree: Tree) -> tuple[dict, Links]:
     """Everything that the page's template prints, and the numbers that it links to."""
     if tree.exhibits is None:
         raise Unverified(f"figures/{tree.run}: no exhibits are drawn yet")
-    links = Links(tree, [*settings["experiments"], names.LEDGERS, names.NOISE, CLAIMS])
+    links = Links(tree, settings)
     results = tree.evidence.parent
     gathered = {name: gather.gather(settings, name, results) for name in settings["experiments"]}
     experiments = [_experiment(links, settings, told) for told in gathered.values()]
@@ -130,14 +124,20 @@ def about(gathered: list[Gathered]) -> dict:
     found = Counter("failed" if record.failed else record.verdict for record in records)
     order = ("cold-proven", "warm-proven", "not-applicable", "indeterminate", "failed")
     codes = dict.fromkeys(chain.code_of(record.provenance["code"]) for record in records)
-    known = {key: str(value) for key in ("python", "triton", "compiler", "machine", "driver")
-             if (value := fingerprint.get(key)) is not None}
+    known = {
+        key: str(value)
+        for key in ("python", "triton", "compiler", "machine", "driver")
+        if (value := fingerprint.get(key)) is not None
+    }
     return {
         "torch": gathered[0].torch,
         "device": gathered[0].device,
         "facts": known,
-        "verdicts": [(verdict, found[verdict]) for verdict in [*order, *sorted(found.keys() - set(order))]
-                     if found[verdict] or verdict in ("indeterminate", "failed")],
+        "verdicts": [
+            (verdict, found[verdict])
+            for verdict in [*order, *sorted(found.keys() - set(order))]
+            if found[verdict] or verdict in ("indeterminate", "failed")
+        ],
         "cells": len(records),
         "rows": sum(len(record.rows) for record in records),
         "began": min(record.provenance["started"] for record in records)[:10],
@@ -183,8 +183,10 @@ def question(experiment: str) -> str:
 
 def _table(links: Links, gathered: Gathered, table: Table, exhibit: str, label: str) -> dict:
     cells = {
-        key: {column.name: links.to(exhibit, table.name, key, column.name, row[column.name])
-              for column in table.columns}
+        key: {
+            column.name: links.to(exhibit, table.name, key, column.name, row[column.name])
+            for column in table.columns
+        }
         for key, row in table.cells.items()
     }
     columns = table.shown
@@ -315,7 +317,9 @@ def _ledgers(links: Links, settings: Settings, gathered: list[Gathered]) -> dict
             "cells": [(column.name in _LEVEL_COLUMNS, linked[column.name]) for column in columns],
             "verdict": linked["verdict"],
             "mechanism": linked["mechanism"],
-            "evidence": replace(linked["evidence"], head=_without(linked["evidence"].head, linked["verdict"].head)),
+            "evidence": replace(
+                linked["evidence"], head=_without(linked["evidence"].head, linked["verdict"].head)
+            ),
         }
         groups.setdefault(experiment, []).append(row)
     written = [_written(links, name, entry) for name, entry in names.ledger_texts(settings).items()]
