@@ -59,6 +59,14 @@ def name_numbers(settings: config.Settings, _arguments: argparse.Namespace) -> i
     return 0
 
 
+def draw_page(settings: config.Settings, _arguments: argparse.Namespace) -> int:
+    """Draw the evidence page: exhibits, claims and ledgers in one file, each number with what lies behind it."""
+    from complab.report import page
+
+    page.draw(settings, config.PROJECT / "results", config.PROJECT / "figures")
+    return 0
+
+
 def write_manifest(settings: config.Settings, arguments: argparse.Namespace) -> int:
     """Hash every exhibit file of the run into its manifest."""
     from complab.report import exhibits
@@ -76,6 +84,7 @@ def redraw(settings: config.Settings, arguments: argparse.Namespace) -> int:
     draw_ledgers(settings, arguments)
     draw_claims(settings, arguments)
     name_numbers(settings, arguments)
+    draw_page(settings, arguments)
     return write_manifest(settings, arguments)
 
 
@@ -110,6 +119,7 @@ STEPS = {
     "ledgers": draw_ledgers,
     "claims": draw_claims,
     "numbers": name_numbers,
+    "page": draw_page,
     "manifest": write_manifest,
     "redraw": redraw,
     "complete": complete,

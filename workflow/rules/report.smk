@@ -2,7 +2,8 @@
 
 REQUIRED INPUTS: the provenance record of every cell of an experiment, failed ones included.
 OUTPUTS: figures/{run}/{experiment}.* and figures/{run}/manifest.json,
-figures/{run}/ledgers.*, ledger_*.txt, noise.*, claims.* and numbers.* about all experiments together;
+figures/{run}/ledgers.*, ledger_*.txt, noise.*, claims.* and numbers.* about all experiments together,
+figures/{run}/index.html with all of it;
 results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
@@ -132,6 +133,36 @@ rule numbers:
         python scripts/pipeline.py \
             --overrides {resources.overrides:q} \
             numbers 2>&1 | tee {log:q}
+        """
+
+
+rule page:
+    """Draw the evidence page: every exhibit in one file, each number with what lies behind it."""
+    input:
+        [record for name in experiments for record in records(name)],
+        [f"{FIGURES}/{file}" for file in names.lineages(plan.settings)],
+        [f"{FIGURES}/{file}" for file in names.pictures(plan.settings)],
+        "workflow/report/page.html.j2",
+        "workflow/report/page.css",
+        "workflow/report/page.js",
+        "workflow/claims.yaml",
+    output:
+        f"{FIGURES}/{names.PAGE}",
+    log:
+        f"{RUN}/page.log",
+    conda:
+        "../../envs/conda.yaml"
+    resources:
+        overrides=OVERRIDES,
+    params:
+        about=staleness.digest_of(
+            staleness.code_digests(staleness.SCRIPTS / "complab" / "report" / "page.py")
+        ),
+    shell:
+        r"""
+        python scripts/pipeline.py \
+            --overrides {resources.overrides:q} \
+            page 2>&1 | tee {log:q}
         """
 
 

@@ -73,10 +73,10 @@ class Links:
         """The link to a number of the lineage; ``number`` is what was drawn now from the evidence."""
         name = self._names.get((exhibit, table, row, column), "")
         if not name or (number is not None and self.numbers[name].told["text"] != number.text):
-            lineage = f"figures/{self.tree.run}/{exhibit}{names.LINEAGE}"
             place = ", ".join(filter(None, (table, row, column)))
             raise Unverified(
-                f"{lineage}: does not tell of {place} as the evidence does; draw the exhibits again"
+                f"figures/{self.tree.run}/{exhibit}{names.LINEAGE}: does not tell of {place} as the evidence "
+                "does; draw the exhibits again"
             )
         self.linked.add(name)
         told = self.numbers[name].told
@@ -317,9 +317,7 @@ def _ledgers(links: Links, settings: Settings, gathered: list[Gathered]) -> dict
             "cells": [(column.name in _LEVEL_COLUMNS, linked[column.name]) for column in columns],
             "verdict": linked["verdict"],
             "mechanism": linked["mechanism"],
-            "evidence": replace(
-                linked["evidence"], head=_without(linked["evidence"].head, linked["verdict"].head)
-            ),
+            "evidence": _without(linked["evidence"], linked["verdict"]),
         }
         groups.setdefault(experiment, []).append(row)
     written = [_written(links, name, entry) for name, entry in names.ledger_texts(settings).items()]
@@ -332,9 +330,9 @@ def _ledgers(links: Links, settings: Settings, gathered: list[Gathered]) -> dict
     }
 
 
-def _without(sentence: str, verdict: str) -> str:
+def _without(sentence: Link, verdict: Link) -> Link:
     """The sentence without the verdict that it begins with and that stands before it."""
-    return sentence.removeprefix(f"{verdict}: ")
+    return replace(sentence, head=sentence.head.removeprefix(f"{verdict.head}: "))
 
 
 def stops_at(levels: list[str]) -> str:
