@@ -13,7 +13,7 @@ SNAKEMAKE := $(VENV) snakemake --cores 1
 SETTINGS   = $(strip $(if $(SCALE),scale=$(SCALE)) $(if $(RUN),run=$(RUN)))
 CONFIG     = $(if $(SETTINGS),--config $(SETTINGS))
 
-.PHONY: help evidence exhibits test test-slow test-evidence lint format install preflight python lock clean clean-evidence
+.PHONY: help evidence exhibits test test-browser test-slow test-evidence lint format install preflight python lock clean clean-evidence
 
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ exhibits: install  ## redraw tables and figures from the evidence there is
 
 test: install  ## the fast tests, which compile nothing
 	$(VENV) python -m pytest $(ARGS)
+
+test-browser: install  ## the evidence page in a headless Chromium (apt install chromium chromium-driver)
+	$(VENV) python -m pytest -m browser $(ARGS)
 
 test-slow: preflight install  ## the tests that really compile
 	$(VENV) python -m pytest -m slow $(ARGS)

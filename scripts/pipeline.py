@@ -60,7 +60,7 @@ def name_numbers(settings: config.Settings, _arguments: argparse.Namespace) -> i
 
 
 def draw_page(settings: config.Settings, _arguments: argparse.Namespace) -> int:
-    """Draw the evidence page: exhibits, claims and ledgers in one file, each number with what lies behind it."""
+    """Draw the evidence page: exhibits, claims and ledgers in one file, each number with its chain."""
     from complab.report import page
 
     page.draw(settings, config.PROJECT / "results", config.PROJECT / "figures")

@@ -10,8 +10,11 @@ from pathlib import Path
 from complab import attempts, config, evidence, facts, staleness, torchlog
 from complab.config import Cell, Settings
 from complab.measure import ledger
+from complab.report import claims_table, exhibits, ledgers, numbers, page
 
 ROOT = Path(__file__).parent / "data" / "evidence"
+# What somebody's source could contain, who meant harm: it ends up in reasons and in the log.
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"'{{ 7 * 7 }}"
 RUN = next(path.name for path in sorted(ROOT.iterdir()) if path.is_dir())
 
 
@@ -67,6 +70,40 @@ def edit_rows(results: Path, cell: str, change: Callable[[evidence.Row], evidenc
     kept = [new for row in rows if (new := change(row)) is not None]
     path.write_text(evidence.rows_to_csv(kept), encoding="utf-8", newline="\n")
     edit_record(results, cell, lambda record: record["files"].update({path.name: evidence.file_entry(path)}))
+
+
+def draw(results: Path, figures: Path) -> Path:
+    """Draw every exhibit of the recorded evidence, the page last; returns the run's folder of them."""
+    chosen = settings(results)
+    for name in chosen["experiments"]:
+        exhibits.draw(chosen, name, results, figures)
+    ledgers.draw(chosen, results, figures)
+    claims_table.draw(chosen, results, figures)
+    numbers.write(chosen, figures)
+    page.draw(chosen, results, figures)
+    return figures / RUN
+
+
+def edit_file(results: Path, cell: str, name: str, change: Callable[[str], str]) -> None:
+    """Change a text file of a cell, as if it had been written so: its record tells the new hash."""
+    path = folder_of(results, cell) / name
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    edit_record(results, cell, lambda record: record["files"].update({name: evidence.file_entry(path)}))
+
+
+def hostile(results: Path) -> Path:
+    """Put a text that tries to become markup where a probe and the log quote sources."""
+
+    def change(row: evidence.Row) -> evidence.Row:
+        asked = row.metric == "explain_breaks"
+        return evidence.Row(**(vars(row) | {"detail": HOSTILE})) if asked else row
+
+    for cell in cells_in(results, "e3_graph_breaks"):
+        edit_rows(results, cell.path, change)
+        edit_file(
+            results, cell.path, evidence.TORCH_LOG, lambda text: text.replace("> 0:", f"> 0: {HOSTILE}")
+        )
+    return results
 
 
 def fail(results: Path, cell: str, message: str = "process 'timed' was killed by SIGKILL: no output") -> None:

@@ -6,6 +6,8 @@ an object is [n, places of its values], with the n-th of the listed shapes for i
 it in a dozen lines.
 """
 
+from collections.abc import Iterable
+
 
 def packed(value: object) -> dict:
     """A JSON value as shapes and entries."""
@@ -34,16 +36,20 @@ class _Pool:
         self._places: dict[tuple, int] = {}
 
     def place(self, value: object) -> int:
-        """The place of a value among the entries; True, 1 and 1.0 are three values."""
+        """The place of a value among the entries; True, 1 and 1.0 are three values, 0.0 and -0.0 two."""
         if isinstance(value, dict):
             shape = self.shapes.setdefault(tuple(value), len(self.shapes) + 1)
-            return self._once(("object", shape, *map(self.place, value.values())))
+            return self._part(shape, value.values())
         if isinstance(value, list | tuple):
-            return self._once(("list", 0, *map(self.place, value)))
-        return self._once((type(value).__name__, value))
+            return self._part(0, value)
+        return self._once((type(value).__name__, repr(value)), value)
 
-    def _once(self, key: tuple) -> int:
+    def _part(self, shape: int, values: Iterable) -> int:
+        entry = [shape, *map(self.place, values)]
+        return self._once(("part", *entry), entry)
+
+    def _once(self, key: tuple, entry: object) -> int:
         if key not in self._places:
             self._places[key] = len(self.entries)
-            self.entries.append(list(key[1:]) if key[0] in ("object", "list") else key[1])
+            self.entries.append(entry)
         return self._places[key]
