@@ -94,15 +94,16 @@ def edit_file(results: Path, cell: str, name: str, change: Callable[[str], str])
 def hostile(results: Path) -> Path:
     """Put a text that tries to become markup where a probe and the log quote sources."""
 
-    def change(row: evidence.Row) -> evidence.Row:
-        asked = row.metric == "explain_breaks"
-        return evidence.Row(**(vars(row) | {"detail": HOSTILE})) if asked else row
+    def row(told: evidence.Row) -> evidence.Row:
+        asked = told.metric == "explain_breaks"
+        return evidence.Row(**(vars(told) | {"detail": HOSTILE})) if asked else told
+
+    def log(text: str) -> str:
+        return text.replace("debug context:", f"debug context: {HOSTILE}")
 
     for cell in cells_in(results, "e3_graph_breaks"):
-        edit_rows(results, cell.path, change)
-        edit_file(
-            results, cell.path, evidence.TORCH_LOG, lambda text: text.replace("> 0:", f"> 0: {HOSTILE}")
-        )
+        edit_rows(results, cell.path, row)
+        edit_file(results, cell.path, evidence.TORCH_LOG, log)
     return results
 
 

@@ -16,6 +16,7 @@ from complab.report import claims, claims_table, exhibits, gather, ledgers, line
 from complab.report.claims import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding
 from complab.report.number import Ask
 from complab.report.numbers import write as name_numbers
+from complab.report.page import draw as draw_page
 
 E1, E3, E6 = EXPERIMENTS = ("e1_opening_failure", "e3_graph_breaks", "e6_dynamic_shapes")
 STATIC = f"{E1}/static/cold/1"
@@ -511,6 +512,7 @@ def test_the_manifest_lists_the_claims(tmp_path):
     ledgers.draw(settings, recorded.ROOT, tmp_path)
     claims_table.draw(settings, recorded.ROOT, tmp_path)
     name_numbers(settings, tmp_path)
+    draw_page(settings, recorded.ROOT, tmp_path)
     manifest = exhibits.write_manifest(settings, tmp_path / recorded.RUN)
     files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
     assert {name: files[name] for name in names.CLAIMS} == {

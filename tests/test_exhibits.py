@@ -16,15 +16,12 @@ from complab import config, evidence
 from complab.errors import Unverified
 from complab.report import (
     call_stream,
-    claims_table,
     cost_against_steady,
     exhibits,
     gather,
-    ledgers,
     lineage,
     names,
     number,
-    numbers,
     tables,
 )
 from complab.report.number import Ask
@@ -36,13 +33,7 @@ STATIC_COLD = f"{E1}/static/cold/1"
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """Every exhibit of the recorded evidence, drawn once."""
-    folder = tmp_path_factory.mktemp("exhibits")
-    for experiment in EXPERIMENTS:
-        exhibits.draw(recorded.settings(), experiment, recorded.ROOT, folder)
-    ledgers.draw(recorded.settings(), recorded.ROOT, folder)
-    claims_table.draw(recorded.settings(), recorded.ROOT, folder)
-    numbers.write(recorded.settings(), folder)
-    return folder / recorded.RUN
+    return recorded.draw(recorded.ROOT, tmp_path_factory.mktemp("exhibits"))
 
 
 @pytest.fixture
@@ -93,12 +84,14 @@ def test_a_redraw_is_the_same_to_the_byte_in_a_process_without_torch_and_snakema
     program = f"""
 import sys
 import recorded
-from complab.report import claims_table, exhibits, ledgers, numbers
+from pathlib import Path
+from complab.report import claims_table, exhibits, ledgers, numbers, page
 for experiment in {EXPERIMENTS!r}:
     exhibits.draw(recorded.settings(), experiment, recorded.ROOT, {str(tmp_path)!r})
 ledgers.draw(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
 claims_table.draw(recorded.settings(), recorded.ROOT, {str(tmp_path)!r})
 numbers.write(recorded.settings(), {str(tmp_path)!r})
+page.draw(recorded.settings(), recorded.ROOT, Path({str(tmp_path)!r}))
 exhibits.write_manifest(recorded.settings(), {str(tmp_path / recorded.RUN)!r})
 sys.exit(bool({{"torch", "snakemake"}} & set(sys.modules)))
 """

@@ -183,8 +183,9 @@ def test_the_same_lineage_gives_the_same_files_and_the_manifest_hashes_them(writ
     numbers.write(settings, folder.parent)
     assert [(folder / name).read_bytes() for name in names.NUMBERS] == before
     monkeypatch.setattr(names, "drawn_outputs", lambda settings: [])
+    (folder / names.PAGE).touch()
     listed = json.loads(exhibits.write_manifest(settings, folder).read_text(encoding="utf-8"))["files"]
-    assert set(listed) == set(names.NUMBERS)
+    assert set(listed) == {*names.NUMBERS, names.PAGE}
 
 
 def test_only_exhibits_of_the_configuration_are_named(written):
