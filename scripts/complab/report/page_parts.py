@@ -33,12 +33,16 @@ _SHORT = 14
 
 @dataclass(frozen=True)
 class Link:
-    """A number as the page prints it: ``name`` tells it apart from all others of the run."""
+    """A number as the page prints it; ``name`` tells it apart from all others of the run.
+
+    ``unit`` is empty where the heading of its column tells it.
+    """
 
     name: str
     head: str
     tail: str = ""
     mark: str = ""
+    unit: str = ""
 
     @property
     def absent(self) -> bool:
@@ -291,10 +295,13 @@ def _claim(links: Links, judgement: Judgement) -> dict:
 
 def _check(links: Links, claim: str, at: str, finding: Finding) -> dict:
     told = dict(zip(("number", "other"), finding.numbers, strict=False))
-    units = [number.ask.unit for number in finding.numbers]
-    shown = [links.to(CLAIMS, claim, at, column, number) for column, number in told.items()]
+    shown = [
+        replace(link, unit="" if link.absent else number.ask.unit)
+        for column, number in told.items()
+        for link in [links.to(CLAIMS, claim, at, column, number)]
+    ]
     word = links.to(CLAIMS, claim, at, "word", finding.word) if finding.word else None
-    return {"asked": finding.asked, "numbers": list(zip(shown, units, strict=True)), "word": word}
+    return {"numbers": shown, "word": word}
 
 
 # Ledgers and noise.
