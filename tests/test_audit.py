@@ -29,6 +29,7 @@ from complab.report import (
     lineage,
     names,
     numbers,
+    page,
     targets,
 )
 from complab.report.tree import Tree
@@ -76,6 +77,7 @@ class Project:
         ledgers.draw(self.settings, self.results, self.figures)
         claims_table.draw(self.settings, self.results, self.figures)
         numbers.write(self.settings, self.figures)
+        page.draw(self.settings, self.results, self.figures)
         self.seal()
 
     def seal(self) -> None:

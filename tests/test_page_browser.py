@@ -166,7 +166,8 @@ def test_the_line_of_the_log_that_tells_is_marked(opened, drawn):
     )
     assert marked and all("Graph break" in line for line in marked)
     printed = told(drawn, number)
-    assert all(line in printed for line in marked)
+    # In a terminal a cell's first messages do.
+    assert all(line in printed for line in marked[: chain.SHOWN])
 
 
 def test_by_keyboard_a_number_opens_and_the_focus_comes_back(opened):

@@ -421,7 +421,7 @@ def bundle_beside(tree: Tree, path: Path) -> Iterator[Finding]:
 
 def deep(tree: Tree, settings: Settings, scratch: Path) -> Held:
     """Every exhibit drawn again into a folder of its own, figures and pages too, and compared to the byte."""
-    from complab.report import exhibits
+    from complab.report import exhibits, page
 
     held, redrawing = Held(), Redrawing(tree, settings)
     drawn: dict[str, bytes] = {}
@@ -434,6 +434,9 @@ def deep(tree: Tree, settings: Settings, scratch: Path) -> Held:
     with contextlib.suppress(Unverified, UsageProblem):
         texts = numbers_by_name.texts(settings, tree.exhibits)
         drawn |= {file: text.encode("utf-8") for file, text in texts.items()}
+    if (tree.exhibits / names.PAGE).is_file():
+        with contextlib.suppress(Unverified, UsageProblem):
+            drawn[names.PAGE] = page.page(settings, tree).encode("utf-8")
     for file, content in drawn.items():
         held.files += 1
         beside = tree.exhibits / file

@@ -8,7 +8,7 @@ from complab.config import PROJECT, Settings
 from complab.staleness import SCRIPTS, code_digests, digest_of
 
 # The modules from which all that draws is reached.
-DRAWING = ("exhibits", "ledgers", "claims_table", "numbers")
+DRAWING = ("exhibits", "ledgers", "claims_table", "numbers", "page")
 # Choices of the configuration that no number depends on.
 NO_CHOICE = ("python", "scratch", "record_identity")
 
@@ -26,6 +26,7 @@ def _declared(settings: Settings) -> str:
     keys = ("title", "exhibit", "policies", "replicates")
     entries = {name: [entry[key] for key in keys] for name, entry in settings["experiments"].items()}
     files = ("workflow/claims.yaml", "workflow/schemas/claims.schema.yaml", "figures/complab.mplstyle")
+    files += tuple(f"workflow/report/{name}" for name in ("page.html.j2", "page.css", "page.js"))
     texts = [(PROJECT / name).read_text(encoding="utf-8") for name in files]
     return digest_of([entries, settings["noise"], settings["ledgers"], *texts])
 

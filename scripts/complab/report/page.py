@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from complab.config import PROJECT, Settings
-from complab.report import chain, exhibits, names
+from complab.report import chain, names, placing
 from complab.report.chain import Chain
 from complab.report.packed import packed
 from complab.report.page_parts import Links, parts
@@ -34,7 +34,7 @@ def draw(settings: Settings, results: Path, figures: Path) -> list[Path]:
     """
     with Tree.open(settings.run, Path(results), Path(figures)) as tree:
         text = page(settings, tree)
-    return exhibits.place({names.PAGE: text}, Path(figures) / settings.run)
+    return placing.place({names.PAGE: text}, Path(figures) / settings.run)
 
 
 def page(settings: Settings, tree: Tree) -> str:

@@ -20,7 +20,7 @@ from complab.report.gather import Gathered
 from complab.report.number import ABSENT, Number
 from complab.report.numbers import Numbered
 from complab.report.tables import Column, Table
-from complab.report.tree import CLAIMS, FIGURE, Printed, Tree
+from complab.report.tree import FIGURE, Printed, Tree
 from complab.staleness import script_of
 
 PASSED = "every level passes"
@@ -298,9 +298,9 @@ def _check(links: Links, claim: str, at: str, finding: Finding) -> dict:
     shown = [
         replace(link, unit="" if link.absent else number.ask.unit)
         for column, number in told.items()
-        for link in [links.to(CLAIMS, claim, at, column, number)]
+        for link in [links.to(names.JUDGED, claim, at, column, number)]
     ]
-    word = links.to(CLAIMS, claim, at, "word", finding.word) if finding.word else None
+    word = links.to(names.JUDGED, claim, at, "word", finding.word) if finding.word else None
     return {"numbers": shown, "word": word}
 
 
