@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,7 +16,7 @@ import recorded
 from complab import config, evidence
 from complab.config import PROJECT
 from complab.errors import Unverified
-from complab.report import chain, exhibits, names, page
+from complab.report import chain, exhibits, names, page, targets
 from complab.report.packed import packed, unpacked
 from complab.report.tree import Tree
 
@@ -71,10 +72,14 @@ def text_of(folder) -> str:
     return (folder / names.PAGE).read_text(encoding="utf-8")
 
 
+def embedded(text: str) -> str:
+    """The JSON that the page holds."""
+    return re.search(r'<script type="application/json" id="chains">(.*?)</script>', text, re.DOTALL).group(1)
+
+
 def chains_of(text: str) -> dict[str, dict]:
     """The embedded chains by the name of their number."""
-    told = re.search(r'<script type="application/json" id="chains">(.*?)</script>', text, re.DOTALL).group(1)
-    found = unpacked(json.loads(told))
+    found = unpacked(json.loads(embedded(text)))
     return dict(zip(found["names"], found["chains"], strict=True))
 
 
@@ -129,6 +134,32 @@ def test_the_chains_are_those_that_audit_prints(drawn, tree):
             if (found["exhibit"], found["place"]) == (number.exhibit, number.place)
         )
         assert told == json.loads(json.dumps(chain.chain(tree, number).as_dict()))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        STEADY,
+        "e3_graph_breaks.cost.default.ratio",
+        f"{E6}.figure.static/cold/sweep",
+        "claims.e6-static-limit",
+        "ledgers.ledger_opening_failure.stability.calls",
+        "ledgers.e6_dynamic_shapes/static/model.stable",
+        "noise.e6_dynamic_shapes/static/model.control",
+    ],
+)
+def test_the_command_that_a_chain_shows_prints_that_number_and_no_other(drawn, number):
+    found = unpacked(json.loads(embedded(text_of(drawn))))
+    at = found["names"].index(number)
+    command = shlex.split(found["shown"][at]["audit"])
+    assert command[:2] == ["complab", "audit"]
+    options = dict(zip(command[3::2], command[4::2], strict=True))
+    wanted = targets.Wanted(*(options.get(name, "") for name in ("--table", "--row", "--column")))
+    file = drawn.parent / command[2].removeprefix("figures/")
+    (answer,) = targets.answers(str(file), wanted, recorded.ROOT, drawn.parent)
+    assert [(each.exhibit, each.place) for each in answer.numbers] == [
+        (found["chains"][at]["exhibit"], found["chains"][at]["place"])
+    ]
 
 
 def test_numbers_have_the_names_that_prose_takes_them_by(drawn, document):
