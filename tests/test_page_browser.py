@@ -36,7 +36,8 @@ FLAGS = (
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A headless Chromium without any past."""
-    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium import webdriver
+
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     assert program and driver, "these tests need a browser: apt install chromium chromium-driver"
     options = webdriver.ChromeOptions()
