@@ -68,7 +68,7 @@ def entry(number: Number) -> dict:
         "per_process": list(number.samples),
         "estimator": number.estimator,
         "ledgers": list(number.ledgers),
-        "flags": [" ".join(flag).strip() for flag in number.flags],
+        "flags": [": ".join(filter(None, flag)) for flag in number.flags],
         "because": list(number.because),
     }
     return told | {key: value for key, value in further.items() if value not in (None, [], "")}
