@@ -186,6 +186,7 @@ def _without_file(problem: Problem) -> str:
 
 
 def _deep(tree: Tree, settings: Settings | None, report: Report) -> None:
+    tree.unpack()
     with tempfile.TemporaryDirectory(prefix="complab-audit-") as folder:
         count, findings = audit_evidence.sealed_caches(tree, tree.cells, Path(folder))
         report.counts["caches"] = count

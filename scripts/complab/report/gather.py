@@ -150,6 +150,10 @@ class Gathered:
             self._ledgers[path] = json.loads(path.read_text(encoding="utf-8"))["regions"]
         return self._ledgers[path]
 
+    def know_ledger(self, record: Record, regions: dict) -> None:
+        """Take a cell's filled ledgers from who has read them already."""
+        self._ledgers[record.folder / evidence.LEDGER] = regions
+
     @cached_property
     def _ledgers(self) -> dict[Path, dict]:
         return {}

@@ -76,7 +76,11 @@ class Redrawing:
             return None
         try:
             gather.refuse_strange_pairs(read.record for read in reads)
-            return gather.assembled(self.settings, experiment, (read.record for read in reads))
+            found = gather.assembled(self.settings, experiment, (read.record for read in reads))
+            for read in reads:
+                if not read.record.failed:
+                    found.know_ledger(read.record, read.ledgers)
+            return found
         except (Unverified, *MALFORMED):
             return None
 

@@ -10,6 +10,7 @@ What is wrong does not end the reading: it becomes a `Finding` with one of five 
 import functools
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ MALFORMED = (
     ValueError,
 )
 BUNDLE = "bundle.zip"
+# Depth of the files that a bundle has beside its cells: attempts, their logs, what it tells of the run.
+SHALLOW = 3
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ class Tree:
         self.source = source or f"results/{run}"
         # What a bundle tells of the run beside its cells, nothing of a folder of results.
         self.facts_of_bundle: dict = {}
+        # A bundle's files by where they would be unpacked, None for a folder of results.
+        self._packed: dict[Path, bytes] | None = None
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._read: dict[str, Read] = {}
         self._facts: dict[str, list[Fact]] = {}
@@ -171,18 +176,50 @@ class Tree:
     def of_bundle(cls, path: Path) -> "Tree":
         """The run in a bundle, with the exhibits beside it if they are its own; Unverified if it is none."""
         path = Path(path)
-        folder = tempfile.TemporaryDirectory(prefix="complab-bundle-")
-        try:
-            run = bundle.unpack(path, Path(folder.name))
-        except BaseException:
-            folder.cleanup()
-            raise
+        run, archive, members = bundle.examine(path)
         beside = path.absolute().parent
         exhibits = beside if beside.name == run and (beside / names.MANIFEST).is_file() else None
-        tree = cls(run, Path(folder.name) / run, exhibits, f"{path.name}:{run}")
-        tree._temporary = folder
-        tree.facts_of_bundle = bundle.facts(Path(folder.name)) or {}
+        temporary = tempfile.TemporaryDirectory(prefix="complab-bundle-")
+        folder = Path(temporary.name)
+        tree = cls(run, folder / run, exhibits, f"{path.name}:{run}")
+        tree._temporary = temporary
+        tree._packed = {folder / member.filename: archive.read(member) for member in members}
+        for file in tree._packed:
+            if file.name == evidence.CACHE_MANIFEST or len(file.relative_to(folder).parts) <= SHALLOW:
+                tree._unpack(file)
+        tree.facts_of_bundle = bundle.facts(folder) or {}
         return tree
+
+    def unpack(self) -> None:
+        """Write out all that a bundle holds: what draws figures and pages reads files."""
+        for file in self._packed or ():
+            self._unpack(file)
+
+    def _unpack(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(self._packed[file])
+
+    @cached_property
+    def _folders(self) -> dict[Path, list[str]]:
+        """The names of a bundle's files by folder."""
+        found: dict[Path, list[str]] = {}
+        for file in self._packed or ():
+            found.setdefault(file.parent, []).append(file.name)
+        return found
+
+    def content(self, path: Path) -> bytes | None:
+        """The bytes of a file of evidence, None if there is none; OSError if it is no plain file."""
+        if self._packed is not None:
+            return self._packed.get(path)
+        if path.is_symlink():
+            raise OSError("not a plain file of the cell")
+        return path.read_bytes() if path.is_file() else None
+
+    def files_in(self, folder: Path) -> list[str]:
+        """The names of what lies in a cell's folder."""
+        if self._packed is not None:
+            return sorted(self._folders.get(folder, ()))
+        return sorted(os.listdir(folder))
 
     def __enter__(self) -> "Tree":
         return self
@@ -209,8 +246,12 @@ class Tree:
     def cells(self) -> dict[str, Cell]:
         """Every cell of which the run has a folder, by its path, in order."""
         found = {}
-        for folder in sorted(self.evidence.glob("*/*/*/*")):
-            if folder.is_dir() and folder.name.isdecimal() and folder.parent.name in ("none", "cold", "warm"):
+        if self._packed is not None:
+            folders = {folder for folder in self._folders if folder.is_relative_to(self.evidence)}
+        else:
+            folders = {folder for folder in self.evidence.glob("*/*/*/*") if folder.is_dir()}
+        for folder in sorted(folders):
+            if folder.name.isdecimal() and folder.parent.name in ("none", "cold", "warm"):
                 cell = evidence.cell_of(folder)
                 found[cell.path] = cell
         return found
@@ -365,10 +406,14 @@ def _find(tree: Tree, found: Read, name: str, kind: str, told: str) -> None:
 
 def _read_provenance(tree: Tree, found: Read) -> None:
     path = found.folder / evidence.PROVENANCE
-    if path.is_symlink() or not path.is_file():
+    try:
+        content = tree.content(path)
+    except OSError as error:
+        _find(tree, found, path.name, TAMPERED, str(error))
+        return
+    if content is None:
         _find(tree, found, path.name, MISSING, "so the files beside it are no evidence")
         return
-    content = path.read_bytes()
     found.digest = hashlib.sha256(content).hexdigest()
     try:
         record = json.loads(content.decode("utf-8"))
@@ -387,13 +432,12 @@ def _read_provenance(tree: Tree, found: Read) -> None:
 
 
 def _content(tree: Tree, found: Read, name: str, entry: dict) -> bytes | None:
-    path = found.folder / name
-    if path.is_symlink():
-        _find(tree, found, name, TAMPERED, "not a plain file of the cell")
-        return None
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = tree.content(found.folder / name)
+    except OSError as error:
+        _find(tree, found, name, TAMPERED, str(error))
+        return None
+    if content is None:
         _find(tree, found, name, MISSING, "though its provenance lists it")
         return None
     if hashlib.sha256(content).hexdigest() != entry["sha256"] or len(content) != entry["bytes"]:
@@ -404,15 +448,10 @@ def _content(tree: Tree, found: Read, name: str, entry: dict) -> bytes | None:
 
 def _refuse_strangers(tree: Tree, found: Read) -> None:
     known = {*found.provenance["files"], evidence.PROVENANCE, evidence.SEALED_CACHE}
-    for path in sorted(found.folder.iterdir()):
-        if path.name not in known:
-            _find(
-                tree,
-                found,
-                path.name,
-                TAMPERED,
-                "lies in the cell's folder, but its provenance does not list it",
-            )
+    for name in tree.files_in(found.folder):
+        if name not in known:
+            told = "lies in the cell's folder, but its provenance does not list it"
+            _find(tree, found, name, TAMPERED, told)
 
 
 def _read_rows(tree: Tree, found: Read) -> None:
