@@ -56,7 +56,7 @@ class Redrawing:
 
     def why(self, kind: str) -> str:
         """What is stale, in front of what a finding tells."""
-        return f"{self.changed or 'code'}: " if kind == STALE else ""
+        return f"{self.changed or 'code or config'}: " if kind == STALE else ""
 
     @property
     def kind(self) -> str:
