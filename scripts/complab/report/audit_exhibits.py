@@ -274,7 +274,10 @@ def _number(
         held.absent += 1
         problem = "" if number.told["text"] in ABSENT else "printed without a row behind it"
     if problem:
-        yield Finding(name, redrawing.kind, f"{place}: {problem}")
+        # A remark is worded by the code that draws; without a word on which did, it accuses nobody.
+        reworded = redrawing.changed is None and problem.startswith("flags is ")
+        kind = STALE if reworded else redrawing.kind
+        yield Finding(name, kind, f"{redrawing.why(kind)}{place}: {problem}")
     elif key_of(number) in again:
         told = chain.difference(number.told, again[key_of(number)]) or "is asked otherwise than it was"
         told = told.replace("its rows give", "the evidence gives")
