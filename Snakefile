@@ -12,6 +12,21 @@ from snakemake.exceptions import WorkflowError
 # The rules and the scripts read the same configuration through the same module.
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
+from complab import startup
+from complab.errors import Problem
+
+
+def give_up(problem):
+    """End in one line; an exception would reach the reader between Snakemake's lines about where it arose."""
+    print(f"complab: {problem}", file=sys.stderr)
+    sys.exit(problem.code)
+
+
+try:
+    startup.require_place(Path(workflow.basedir))
+except Problem as problem:
+    give_up(problem)
+
 
 configfile: "config.yaml"
 
@@ -36,6 +51,8 @@ rule evidence:
 
 rule exhibits:
     """Every table and figure drawn again from the evidence that is there; nothing is measured."""
+    input:
+        started,
     log:
         f"{RUN}/redraw.log",
     conda:

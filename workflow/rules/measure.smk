@@ -12,6 +12,8 @@ HEADERS = sealed_headers.folder_of(plan).relative_to(choices.PROJECT)
 
 rule headers:
     """Build and seal the precompiled headers of this environment, once."""
+    input:
+        started,
     output:
         f"{HEADERS}/manifest.json",
     log:

@@ -6,12 +6,12 @@ OUTPUTS: results/{run}/planned.txt, the cells to measure and why; `plan`, `exper
 
 import json
 import shlex
+import shutil
 
 import yaml
 
 from complab import config as choices
 from complab import staleness
-from complab.errors import Problem
 
 try:
     with open(choices.CONFIG_FILE, encoding="utf-8") as stream:
@@ -24,8 +24,21 @@ except Problem as problem:
 # resource, not as a parameter: the same settings said in other words must not make a cell stale.
 OVERRIDES = json.dumps(overrides, sort_keys=True)
 # `python` in a rule is the interpreter that runs Snakemake, whether or not its environment is active.
-# A prefix replaces Snakemake's own strict mode.
-shell.prefix(f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; ')
+# A prefix replaces Snakemake's own strict mode. A job is told to end when this process does, however that
+# ends: no orphan goes on measuring. Bash puts it in its own place, so this process is its parent.
+shell.prefix(
+    f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
+    + ('python() {{ exec setpriv --pdeathsig TERM -- python "$@"; }}; ' if shutil.which("setpriv") else "")
+)
+
+
+def started(_wildcards):
+    """No input file, but what a run that executes has to ask first: see `startup.begin`."""
+    try:
+        startup.begin(workflow, choices.PROJECT)
+    except Problem as problem:
+        give_up(problem)
+    return []
 
 
 RUN = f"results/{plan.settings.run}"
@@ -65,10 +78,14 @@ for line in staleness.summarise(stale):
 # Snakemake compares parameters only where it remembers the last run. A copied or cleaned folder has no
 # such memory, so each cell also has this file as input: newer than its evidence exactly if it is stale.
 PLANNED = f"{RUN}/planned.txt"
+# A clock that was wrong may have dated a record in the future, where no plan would ever be newer.
+for cell in stale:
+    startup.not_of_the_future(plan.folder(cell) / "provenance.json")
 if stale or not Path(PLANNED).exists():
     staleness.write_plan(Path(PLANNED), stale)
 
 
 def planned(name, wildcards):
     """The plan as an input that counts only for a stale cell."""
+    started(wildcards)
     return PLANNED if cell_of(name, wildcards) in stale else ancient(PLANNED)
