@@ -1,4 +1,4 @@
-"""A disk that is full or cannot be written: told in words, nothing cut short is evidence, the next run heals."""
+"""A full disk, or one that cannot be written, is told in words; nothing cut short passes for evidence."""
 
 import json
 import os

@@ -70,6 +70,16 @@ def write(results: Path, run: str, target: Path) -> int:
     return len(records)
 
 
+def require_commits(results: Path, run: str) -> None:
+    """UsageProblem unless each cell of a run that is handed on names the commit of its code, dirty or not."""
+    for record in _records(results, run):
+        if record.provenance["code"]["commit"] is None:
+            raise UsageProblem(
+                f"run '{run}': {record.cell} was measured outside a git repository, so nobody could find its "
+                "code; measure the run in a clone"
+            )
+
+
 def _records(results: Path, run: str) -> list[Record]:
     found = NAME.fullmatch(run) and (results / run).glob(f"*/*/*/*/{evidence.PROVENANCE}")
     folders = sorted(path.parent for path in found or ())

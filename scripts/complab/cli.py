@@ -115,6 +115,7 @@ def _print_numbers(numbers: list, run: str) -> None:
 def _bundle(arguments: argparse.Namespace) -> int:
     run = arguments.run or "current"
     target = arguments.out or FIGURES / run / "bundle.zip"
+    bundle.require_commits(RESULTS, run)
     count = bundle.write(RESULTS, run, target)
     print(f"{target}: {count} cells, {target.stat().st_size / 1e6:.1f} MB")
     return 0
