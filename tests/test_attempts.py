@@ -29,6 +29,7 @@ def test_every_attempt_is_on_the_list_in_order(run_folder):
     assert told == [("started", 1), ("failed", 1), ("started", 2)]
 
 
+@pytest.mark.fault("T7", "an altered line of attempts.jsonl")
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_altered_line_is_found_by_the_line_after_it(run_folder, number):
     lines = lines_of(run_folder)
@@ -38,6 +39,7 @@ def test_an_altered_line_is_found_by_the_line_after_it(run_folder, number):
         attempts.read(run_folder)
 
 
+@pytest.mark.fault("T7", "a removed line of attempts.jsonl")
 def test_a_removed_line_is_found(run_folder):
     lines = lines_of(run_folder)
     (run_folder / attempts.FILE).write_bytes(lines[0] + lines[2])
@@ -51,6 +53,7 @@ def test_a_removed_first_line_is_found(run_folder):
         attempts.read(run_folder)
 
 
+@pytest.mark.fault("T7", "an inserted line of attempts.jsonl")
 def test_an_inserted_line_is_found(run_folder):
     lines = lines_of(run_folder)
     (run_folder / attempts.FILE).write_bytes(b"".join([lines[0], lines[0], *lines[1:]]))
@@ -58,6 +61,7 @@ def test_an_inserted_line_is_found(run_folder):
         attempts.read(run_folder)
 
 
+@pytest.mark.fault("T4", "disk full: a line of attempts.jsonl cut off")
 def test_a_line_cut_off_is_refused_until_the_next_attempt_goes_on_over_it(run_folder):
     path = run_folder / attempts.FILE
     path.write_bytes(path.read_bytes()[:-20])

@@ -84,6 +84,7 @@ def test_a_healthy_case_runs_agrees_and_has_a_first_call(bench):
     assert "same_cause" not in told
 
 
+@pytest.mark.fault("T18", "an eager program that raises")
 def test_what_eager_raises_too_is_told_with_its_cause_and_has_no_time(bench):
     model = AssumesLength()
     assert not bench.attempt("case", model, compiled(model), (torch.ones(8, 48, 256),))
@@ -94,6 +95,7 @@ def test_what_eager_raises_too_is_told_with_its_cause_and_has_no_time(bench):
     assert not told.keys() & {"first_call", "within_tolerance"}
 
 
+@pytest.mark.fault("T8", "a compiled call that raises where eager runs")
 def test_a_call_that_only_the_compiler_fails_has_no_common_cause(bench):
     def backend(graph, inputs):
         raise ValueError("this backend compiles nothing")
@@ -116,6 +118,7 @@ def test_two_failures_that_differ_are_both_told(bench):
     assert told == f"eager: RuntimeError: {SHAPE}; compiled: ValueError: something else"
 
 
+@pytest.mark.fault("T18", "a compiled program that computes something else")
 def test_a_compiled_call_that_computes_something_else_gets_no_time(bench):
     assert not bench.attempt("case", Healthy(), lambda x: x * 3, (torch.ones(3),))
     told = facts(bench)

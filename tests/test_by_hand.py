@@ -66,12 +66,14 @@ def test_a_length_beyond_the_position_table_is_named_with_its_place():
     assert "raise max_length" in line
 
 
+@pytest.mark.fault("T9", "a GPU asked for where there is none, by hand")
 def test_cuda_without_cuda_is_refused_with_the_remedy():
     line = refused(run("--policy", "static", "--device", "cuda"), 3)
     assert "cuda was asked for" in line
     assert "use device cpu or auto" in line
 
 
+@pytest.mark.fault("T10", "results under a file")
 def test_results_that_cannot_be_written_are_refused_before_measuring(tmp_path):
     (tmp_path / "file").write_text("")
     line = refused(run("--policy", "eager", "--scale", "quick", "--out", tmp_path / "file" / "cell"), 3)
@@ -79,6 +81,7 @@ def test_results_that_cannot_be_written_are_refused_before_measuring(tmp_path):
     assert "make it writable or choose another folder" in line
 
 
+@pytest.mark.fault("T14", "a scratch folder with a space")
 def test_a_cache_path_with_a_space_is_refused(tmp_path):
     scratch = tmp_path / "with space"
     scratch.mkdir()
@@ -87,6 +90,7 @@ def test_a_cache_path_with_a_space_is_refused(tmp_path):
     assert "choose a path without spaces" in line
 
 
+@pytest.mark.fault("T14", "a scratch folder that resolves to a space")
 def test_a_scratch_folder_that_only_resolves_to_a_space_is_refused_too(tmp_path):
     (tmp_path / "with space").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "with space")
@@ -128,6 +132,7 @@ def test_overrides_that_are_no_json_object_are_named(text):
     assert "--overrides" in refused(run("--policy", "eager", "--overrides", text), 2)
 
 
+@pytest.mark.fault("T8", "a CXX that is not there")
 def test_a_missing_compiler_is_named_before_anything_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
     line = refused(run("--policy", "static", "--scale", "quick", "--out", tmp_path / "cell"), 3)
@@ -178,6 +183,7 @@ def test_a_process_that_takes_too_long_is_stopped_and_recorded(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["cell"]
 
 
+@pytest.mark.fault("T1", "kill -9 of the measured process")
 def test_a_killed_process_is_a_failure_with_its_signal(tmp_path):
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\ncase "$*" in *child*) kill -9 $$;; esac\nexec {sys.executable} "$@"\n')
@@ -187,6 +193,7 @@ def test_a_killed_process_is_a_failure_with_its_signal(tmp_path):
     assert "was killed by SIGKILL" in answer.stderr
 
 
+@pytest.mark.fault("T11", "two measurements on one machine")
 def test_one_measurement_waits_for_the_other():
     with isolation.host_lock(print):
         waiting = subprocess.Popen(

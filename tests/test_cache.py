@@ -155,6 +155,7 @@ def retar(tar, edit) -> None:
                 archive.addfile(member, io.BytesIO(changed))
 
 
+@pytest.mark.fault("T5", "a member of the sealed cache deleted")
 def test_a_deleted_member_is_named(sealed, tmp_path):
     tar, manifest = sealed
     retar(tar, lambda name, content: None if name.endswith(".main.so") else content)
@@ -167,12 +168,14 @@ def test_an_added_member_is_named(sealed, tmp_path):
     assert "in the sealed cache bv/cbvemf3m.py is new" in refusal(tar, manifest, tmp_path / "warm")
 
 
+@pytest.mark.fault("T5", "a member of the sealed cache truncated")
 def test_a_truncated_member_is_named(sealed, tmp_path):
     tar, manifest = sealed
     retar(tar, lambda name, content: content[:-1] if name.endswith(".main.so") else content)
     assert "2i/c2id3iuk.main.so has 10 bytes, not 11" in refusal(tar, manifest, tmp_path / "warm")
 
 
+@pytest.mark.fault("T5", "a flipped bit in the sealed cache")
 def test_a_flipped_bit_in_a_member_is_named(sealed, tmp_path):
     tar, manifest = sealed
     content = tar.read_bytes()
@@ -181,6 +184,7 @@ def test_a_flipped_bit_in_a_member_is_named(sealed, tmp_path):
     assert "2i/c2id3iuk.main.so was altered" in refusal(tar, manifest, tmp_path / "warm")
 
 
+@pytest.mark.fault("T5", "any flipped bit of the sealed cache")
 def test_whatever_bit_of_the_first_members_flips_nothing_altered_is_unpacked(sealed, tmp_path):
     tar, manifest = sealed
     content, draw = tar.read_bytes(), random.Random(5)
@@ -197,6 +201,7 @@ def test_whatever_bit_of_the_first_members_flips_nothing_altered_is_unpacked(sea
             assert cache.manifest(target) == manifest
 
 
+@pytest.mark.fault("T5", "the sealed cache cut off anywhere")
 @pytest.mark.parametrize("kept", [0, 100, 512, 600, 1024, 2000, 4000])
 def test_a_cut_tar_is_refused(sealed, tmp_path, kept):
     tar, manifest = sealed
@@ -544,6 +549,7 @@ WARM_OBJECTIONS = {
 }
 
 
+@pytest.mark.fault("T6", "a cold state with one witness against it")
 @pytest.mark.parametrize("reason", COMMON | COLD_OBJECTIONS)
 def test_a_cold_cell_with_one_witness_against_it_is_indeterminate(reason):
     verdict, reasons = judge("cold", (COMMON | COLD_OBJECTIONS)[reason](cold()))
@@ -551,6 +557,7 @@ def test_a_cold_cell_with_one_witness_against_it_is_indeterminate(reason):
     assert any(told.startswith(reason) for told in reasons)
 
 
+@pytest.mark.fault("T6", "a warm state with one witness against it")
 @pytest.mark.parametrize("reason", COMMON | WARM_OBJECTIONS)
 def test_a_warm_cell_with_one_witness_against_it_is_indeterminate(reason):
     verdict, reasons = judge("warm", (COMMON | WARM_OBJECTIONS)[reason](warm()), SEALED)
@@ -589,6 +596,7 @@ def test_hits_on_every_graph_while_a_compiler_built_a_kernel():
     assert reasons == ["1 compiler process built binaries, 2i/c1.main.so among them"]
 
 
+@pytest.mark.fault("T3", "a cold process in a used cache folder")
 def test_misses_on_every_graph_while_the_folder_held_the_kernels():
     """Another key on an old folder: shared objects are reused under missing counters."""
     verdict, reasons = judge("cold", cold(before=SEALED, spawned=ASKED))
@@ -596,6 +604,7 @@ def test_misses_on_every_graph_while_the_folder_held_the_kernels():
     assert reasons == [f"the cache folder held {len(SEALED)} files before the process started"]
 
 
+@pytest.mark.fault("T6", "counters of a cache that is off")
 def test_a_warm_folder_with_the_cache_turned_off():
     """No counter is raised, yet the kernels are reused and nothing changes on disk."""
     off = warm(
@@ -608,6 +617,7 @@ def test_a_warm_folder_with_the_cache_turned_off():
     assert "the FX graph cache counts 0 hits for 3 graphs" in reasons
 
 
+@pytest.mark.fault("T6", "a kernel rebuilt under hits")
 def test_a_deleted_kernel_is_rebuilt_under_hits():
     """Counters say 3 hits and the folder ends as it was sealed: only two witnesses notice."""
     before = {name: entry for name, entry in SEALED.items() if name != "2i/c2.main.so"}

@@ -244,6 +244,7 @@ def test_an_order_measured_on_a_smaller_model_is_not_comparable(told):
 # Timing: a number of one machine
 
 
+@pytest.mark.fault("T9", "claims about a GPU, measured without one")
 def test_a_time_stands_beside_ours_and_is_not_judged_elsewhere(told):
     found = judged(
         told, E3, {**BROKEN, "to": "", "formula": "median", "unit": "ms"}, {"about": 0.323}, "timing"
@@ -302,6 +303,7 @@ def test_an_experiment_or_a_policy_that_is_not_configured_is_not_measured(told):
     assert (found.verdict, found.reason) == (NOT_MEASURED, "the configuration has no such cell")
 
 
+@pytest.mark.fault("T17", "claims without proven evidence")
 @pytest.mark.parametrize("spoil", [recorded.fail, recorded.unproven])
 def test_a_failed_or_unproven_cell_is_no_evidence(results, spoil):
     for cache in ("cold", "warm"):

@@ -70,6 +70,7 @@ def test_counts_are_written_without_a_decimal_point_and_floats_exactly():
     assert [line.split(",")[7] for line in lines[1:]] == ["3", "0.30000000000000004", repr(2.0**60)]
 
 
+@pytest.mark.fault("T13", "every float as text and back")
 def test_every_finite_float_comes_back_exactly():
     draw = random.Random(7)
     special = [0.0, -0.0, 5e-324, 1.7976931348623157e308, 2.0**53, 2.0**53 - 1, -1.0, 1 / 3, 1e22]
@@ -100,6 +101,7 @@ def test_a_row_is_one_line_whatever_its_detail_says():
     assert csv_to_rows(text, "evidence.csv")[0].detail == "first second third fourth fifth"
 
 
+@pytest.mark.fault("T18", "NaN and infinity as values")
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_no_number_is_no_row(value):
     with pytest.raises(ValueError, match="record no value instead"):
@@ -136,6 +138,7 @@ def tables():
     }
 
 
+@pytest.mark.fault("T7", "a table that was cut, misspelt, edited")
 @pytest.mark.parametrize("damage", tables())
 def test_a_damaged_table_is_refused_with_file_and_line(damage):
     text, told = tables()[damage]
@@ -144,6 +147,7 @@ def test_a_damaged_table_is_refused_with_file_and_line(damage):
     assert told in message
 
 
+@pytest.mark.fault("T7", "a renamed column")
 def test_a_renamed_column_is_told_with_the_right_ones():
     text = rows_to_csv([row()]).replace("metric", "name", 1)
     assert ",".join(COLUMNS) in refusal(csv_to_rows, text, "evidence.csv")
@@ -190,6 +194,7 @@ class Crash(BaseException):
     """The machine stops."""
 
 
+@pytest.mark.fault("T2", "a crash at each step of publishing")
 @pytest.mark.parametrize("moves", range(6))
 @pytest.mark.parametrize("before", [False, True], ids=["first measurement", "measured again"])
 def test_no_record_ever_stands_beside_files_it_does_not_describe(
@@ -220,6 +225,7 @@ def test_no_record_ever_stands_beside_files_it_does_not_describe(
         assert evidence.verify(folder, "current", CELL).provenance["attempt"] == 2
 
 
+@pytest.mark.fault("T2", "a measurement after a crash")
 def test_the_cell_is_measured_again_after_a_crash(tmp_path, place_cell, monkeypatch):
     folder = tmp_path / CELL.path
     with monkeypatch.context() as patch:
@@ -234,6 +240,7 @@ def test_the_cell_is_measured_again_after_a_crash(tmp_path, place_cell, monkeypa
     )
 
 
+@pytest.mark.fault("T4", "a text that could not be written to its end")
 def test_a_text_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "complete.json"
     evidence.write_atomically(path, "old\n")
@@ -248,12 +255,14 @@ def test_a_text_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
 # Verifying.
 
 
+@pytest.mark.fault("T7", "a flipped byte of any file of a cell")
 def test_a_flipped_byte_is_found(folder):
     path = folder / EVIDENCE
     path.write_bytes(path.read_bytes().replace(b"new_variants,1", b"new_variants,2", 1))
     assert refusal(evidence.verify, folder, "current", CELL).startswith(f"{path}: was altered")
 
 
+@pytest.mark.fault("T7", "a missing file of a cell")
 @pytest.mark.parametrize("name", [EVIDENCE, LEDGER, TORCH_LOG, RUN_LOG])
 def test_a_missing_file_is_named_with_the_remedy(folder, name):
     (folder / name).unlink()
@@ -262,6 +271,7 @@ def test_a_missing_file_is_named_with_the_remedy(folder, name):
     assert message.endswith("measure the cell again")
 
 
+@pytest.mark.fault("T7", "a truncated file of a cell")
 @pytest.mark.parametrize("name", [EVIDENCE, LEDGER, RUN_LOG])
 def test_a_truncated_file_is_named(folder, name):
     (folder / name).write_bytes((folder / name).read_bytes()[:-1])
@@ -274,6 +284,7 @@ def test_a_folder_in_place_of_a_file_is_refused(folder):
     assert str(folder / LEDGER) in refusal(evidence.verify, folder, "current", CELL)
 
 
+@pytest.mark.fault("T7", "a link in place of a file")
 def test_a_link_to_the_same_bytes_is_no_file_of_the_cell(folder, tmp_path):
     (folder / EVIDENCE).rename(tmp_path / "elsewhere.csv")
     (folder / EVIDENCE).symlink_to(tmp_path / "elsewhere.csv")
@@ -292,12 +303,14 @@ def test_a_record_may_not_list_a_file_of_another_folder(folder, place_cell, name
     refusal(evidence.verify, folder, "current", CELL)
 
 
+@pytest.mark.fault("T2", "a record that was deleted")
 def test_evidence_without_a_record_is_no_evidence(folder):
     (folder / PROVENANCE).unlink()
     message = refusal(evidence.verify, folder, "current", CELL)
     assert message.startswith(f"{folder / PROVENANCE}: missing, so the files beside it are no evidence")
 
 
+@pytest.mark.fault("T7", "a cell moved to another place")
 def test_a_cell_that_was_moved_to_another_place_is_foreign(folder):
     message = refusal(evidence.verify, folder, "current", OTHER)
     assert f"tells of current/{CELL}, not of current/{OTHER}" in message
@@ -315,11 +328,13 @@ def test_a_record_that_lies_about_its_cell_is_caught_by_the_rows(folder):
     )
 
 
+@pytest.mark.fault("T7", "a row of another cell")
 def test_one_row_of_another_cell_is_named_by_its_line(folder):
     forge(folder, EVIDENCE, rows_to_csv([row(), replace(row(), policy="default"), row()]).encode())
     assert "line 3 belongs to another cell" in refusal(evidence.verify, folder, "current", CELL)
 
 
+@pytest.mark.fault("T7", "a record that lies about a hash")
 @pytest.mark.parametrize(
     "entry",
     [
@@ -362,6 +377,7 @@ def test_a_malformed_record_is_named_in_one_line(folder, content):
     assert refusal(evidence.verify, folder, "current", CELL).startswith(f"{folder / PROVENANCE}: ")
 
 
+@pytest.mark.fault("T7", "a truncated record")
 def test_a_cut_record_is_named_with_the_remedy(folder):
     path = folder / PROVENANCE
     path.write_text(path.read_text()[:-20])
@@ -401,6 +417,7 @@ def test_a_table_that_is_no_text_is_refused_though_its_hash_is_right(folder, con
     assert refusal(evidence.verify, folder, "current", CELL).startswith(f"{folder / EVIDENCE}: ")
 
 
+@pytest.mark.fault("T7", "line ends of another system")
 def test_carriage_returns_are_refused_though_the_hash_is_right(folder):
     forge(folder, EVIDENCE, (folder / EVIDENCE).read_bytes().replace(b"\n", b"\r\n"))
     assert refusal(evidence.verify, folder, "current", CELL).startswith(f"{folder / EVIDENCE}: ")

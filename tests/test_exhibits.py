@@ -227,6 +227,7 @@ def test_line_ranges_come_back_as_they_were():
 # What is not there, and why
 
 
+@pytest.mark.fault("T17", "a failed cell in table and figure")
 def test_one_failed_cell_fails_its_row_and_the_picture(results, tmp_path, drawn):
     recorded.fail(results, f"{E1}/static/warm/1")
     folder, told = redrawn(results, tmp_path, E1)
@@ -242,6 +243,7 @@ def test_one_failed_cell_fails_its_row_and_the_picture(results, tmp_path, drawn)
     assert told["figure"] == {} and told["cells"]["failed"] == [f"{E1}/static/warm/1"]
 
 
+@pytest.mark.fault("T18", "every cell indeterminate")
 def test_indeterminate_cells_give_no_number_and_are_counted(results, tmp_path):
     for cache in ("cold", "warm"):
         recorded.unproven(results, f"{E6}/static/{cache}/1", "the counters and the manifest do not agree")

@@ -112,6 +112,7 @@ GPU = {
 # GPUs.
 
 
+@pytest.mark.fault("T9", "a GPU that others use")
 @pytest.mark.parametrize("text", [str, str.encode], ids=["text", "bytes of older bindings"])
 def test_a_gpu_is_told_with_every_fact_in_named_units(monkeypatch, text):
     nvml = Nvml(text=text)
@@ -142,6 +143,7 @@ def test_a_fact_the_driver_refuses_is_absent_and_the_others_stay(monkeypatch, qu
     assert not nvml.is_open
 
 
+@pytest.mark.fault("T9", "no GPU, a driver that does not answer")
 @pytest.mark.parametrize(
     "nvml", [None, Nvml("nvmlInit"), Nvml(count=0)], ids=["no bindings", "no driver", "no GPU"]
 )
@@ -151,6 +153,7 @@ def test_without_a_gpu_that_answers_there_is_no_device(monkeypatch, nvml):
     assert facts.collect_fingerprint()["gpus"] == "no device"
 
 
+@pytest.mark.fault("T9", "a GPU that stops answering")
 @pytest.mark.parametrize("query", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetCount"])
 def test_a_gpu_that_fell_off_the_bus_does_not_stop_a_measurement_on_the_cpu(monkeypatch, query):
     nvml = Nvml(query)
@@ -167,6 +170,7 @@ def test_every_query_made_here_exists_in_nvidias_bindings():
     assert all(hasattr(facts.pynvml, name) for name in queries)
 
 
+@pytest.mark.fault("T9", "another GPU")
 def test_a_fingerprint_knows_a_gpu_by_name_and_identity(monkeypatch):
     monkeypatch.setattr(facts, "pynvml", Nvml())
     assert facts.collect_fingerprint()["gpus"] == ["NVIDIA H100 80GB HBM3 GPU-5a1f"]
@@ -185,6 +189,7 @@ def test_a_fingerprint_does_not_change_with_what_a_gpu_is_doing(monkeypatch):
 WITH, WITHOUT, GPUS, NONE = "12.4", None, ["NVIDIA H100 GPU-5a1f"], "no device"
 
 
+@pytest.mark.fault("T9", "a CUDA build without driver, a driver without CUDA build")
 @pytest.mark.parametrize(
     ("wanted", "build", "gpus", "device"),
     [
@@ -201,6 +206,7 @@ def test_a_device_is_cuda_where_driver_and_build_both_have_it(wanted, build, gpu
     assert facts.resolve_device(wanted, {"torch_cuda": build, "gpus": gpus}) == device
 
 
+@pytest.mark.fault("T9", "a GPU asked for where there is none")
 @pytest.mark.parametrize(
     ("build", "gpus", "lacking"),
     [
@@ -303,6 +309,7 @@ def environment_with(monkeypatch, place, variables: dict[str, str], threads: int
         return isolation.child_environment(place, threads)
 
 
+@pytest.mark.fault("T6", "variables that change the cache's state")
 def test_a_measured_process_gets_no_variable_that_is_not_listed(monkeypatch, place):
     noise = {
         "SECRET_TOKEN": SECRET,
@@ -337,6 +344,7 @@ def test_the_thread_count_comes_from_the_configuration(monkeypatch, place, threa
     assert (told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]) == (str(threads), str(threads))
 
 
+@pytest.mark.fault("T6", "folders and remote caches of the caller")
 def test_every_folder_that_torch_writes_to_is_private_and_no_remote_cache_is_on(monkeypatch, place):
     told = environment_with(monkeypatch, place, {})
     folders = [
@@ -421,12 +429,14 @@ def test_the_packages_are_told_with_their_versions():
     assert facts.collect_packages()["torch"] == fingerprint.version_of("torch")
 
 
+@pytest.mark.fault("T15", "no repository: the facts")
 def test_outside_a_repository_commit_and_changes_are_not_told(monkeypatch, tmp_path):
     monkeypatch.setattr(facts, "PROJECT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert facts.collect_code_state() == {"commit": None, "dirty": None, "changes": None}
 
 
+@pytest.mark.fault("T15", "a dirty checkout: the facts")
 def test_a_changed_checkout_is_told_with_the_hash_of_what_was_changed(monkeypatch, tmp_path):
     def git(*words):
         identity = ["-c", "user.name=n", "-c", "user.email=e"]

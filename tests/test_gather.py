@@ -45,24 +45,28 @@ def test_a_fact_names_the_line_it_stands_on():
     assert line.startswith(f"{E1},static,cold,1,model,{fact.row.call},new_variants,1,")
 
 
+@pytest.mark.fault("T2", "a cell without record, drawn")
 def test_a_cell_without_provenance_is_refused(results):
     path = recorded.folder_of(results, CELL) / "provenance.json"
     path.unlink()
     assert refusal(results).startswith(f"{path}: missing")
 
 
+@pytest.mark.fault("T7", "an altered table, drawn")
 def test_an_altered_table_is_refused(results):
     path = recorded.folder_of(results, CELL) / "evidence.csv"
     path.write_text(path.read_text(encoding="utf-8").replace("new_variants,1", "new_variants,7", 1))
     assert refusal(results).startswith(f"{path}: was altered")
 
 
+@pytest.mark.fault("T7", "a truncated table, drawn")
 def test_a_truncated_table_is_refused(results):
     path = recorded.folder_of(results, CELL) / "evidence.csv"
     path.write_bytes(path.read_bytes()[:-40])
     assert refusal(results).startswith(f"{path}: has another size")
 
 
+@pytest.mark.fault("T7", "an altered ledger, drawn")
 def test_an_altered_ledger_is_refused(results):
     path = recorded.folder_of(results, CELL) / "ledger.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"STABLE"', '"TABLES"'))
@@ -86,6 +90,7 @@ def test_a_cell_of_another_run_is_refused(results):
     assert "tells of elsewhere/" in refusal(results)
 
 
+@pytest.mark.fault("T16", "cells of two environments in one exhibit")
 @pytest.mark.parametrize(
     ("what", "change"),
     [

@@ -82,6 +82,7 @@ def total(record: evidence.Record, metric: str) -> int:
     return int(sum(row.value for row in record.rows if row.metric == metric))
 
 
+@pytest.mark.fault("T14", "real compilation in a project path with a space and beyond ASCII")
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 def test_static_fills_the_limit_is_refused_once_and_still_reuses_what_it_has(measured, cache):
     record = record_of(measured, "static", cache)
@@ -116,6 +117,7 @@ def test_warm_starts_from_what_cold_left_and_computes_the_same(measured):
     assert differences[0] == differences[1]
 
 
+@pytest.mark.fault("T14", "folders of this machine in what is published")
 def test_nothing_of_this_machine_is_in_the_published_files(measured):
     for path in (measured / "results" / RUN).rglob("*"):
         if path.suffix in (".csv", ".log", ".json"):
@@ -124,6 +126,7 @@ def test_nothing_of_this_machine_is_in_the_published_files(measured):
             assert str(Path.home()) + "/" not in text
 
 
+@pytest.mark.fault("T16", "everything touched after a real run")
 def test_a_finished_run_has_nothing_to_do_even_after_touching_everything(measured):
     for path in (measured / "scripts").rglob("*.py"):
         path.touch()
@@ -142,6 +145,7 @@ def test_a_deleted_evidence_file_makes_its_cell_stale_and_is_named(measured):
     assert f"1 cell to measure ({E6}/eager/none/1): evidence.csv is missing" in told(answer)
 
 
+@pytest.mark.fault("T5", "a real kernel truncated or deleted")
 @pytest.mark.parametrize("damage", ["truncated", "deleted"])
 def test_a_damaged_sealed_cache_makes_the_warm_cell_refuse(measured, tmp_path, damage):
     cold = tmp_path / "cold"
@@ -168,6 +172,7 @@ def test_a_damaged_sealed_cache_makes_the_warm_cell_refuse(measured, tmp_path, d
     assert not (tmp_path / "warm").exists()
 
 
+@pytest.mark.fault("T5", "a cache that another machine sealed")
 def test_a_cache_that_another_machine_sealed_is_never_loaded(measured, tmp_path):
     cold = measured / "results" / RUN / E6 / "static" / "cold" / "1"
     words = ("--policy", "static", "--cache", "warm", "--scale", "quick", "--cold", str(cold))
@@ -189,6 +194,7 @@ def rewrite_without_folder_member(tar: Path) -> None:
     kept.replace(tar)
 
 
+@pytest.mark.fault("T17", "a failing policy, drawn as failed, tried again")
 def test_a_failed_cell_stops_nothing_is_shown_as_failed_and_is_tried_again(tmp_path):
     project = copy_project(tmp_path / "project")
     marker = tmp_path / "marker"

@@ -35,6 +35,7 @@ def test_a_compiler_that_works_is_no_problem(monkeypatch):
     assert preflight.cxx_compiler() is None
 
 
+@pytest.mark.fault("T8", "no compiler")
 def test_a_missing_compiler_is_named_with_how_to_get_it(tools):
     problem = preflight.cxx_compiler()
     assert problem.startswith("C++ compiler: g++ not found on PATH")
@@ -54,6 +55,7 @@ def test_cxx_must_be_one_program(tools, monkeypatch):
     assert "not one program" in preflight.cxx_compiler()
 
 
+@pytest.mark.fault("T8", "ccache, sccache, distcc, icecc as compiler")
 @pytest.mark.parametrize("cache", preflight.COMPILER_CACHES)
 def test_a_compiler_cache_under_the_compilers_name_is_refused(tools, cache):
     target = tools(cache)
@@ -63,11 +65,13 @@ def test_a_compiler_cache_under_the_compilers_name_is_refused(tools, cache):
     assert "set CXX to the real compiler" in problem
 
 
+@pytest.mark.fault("T8", "a compiler that does not run")
 def test_a_compiler_that_does_not_run(tools):
     tools("g++", "echo 'g++: cannot execute cc1plus' >&2; exit 1")
     assert "--version: g++: cannot execute cc1plus)" in preflight.cxx_compiler()
 
 
+@pytest.mark.fault("T8", "a compiler without OpenMP")
 def test_a_compiler_without_openmp(tools):
     tools("g++", '[ "$1" = --version ] || { echo "fatal error: omp.h: No such file" >&2; exit 1; }')
     problem = preflight.cxx_compiler()
@@ -75,6 +79,7 @@ def test_a_compiler_without_openmp(tools):
     assert "(fatal error: omp.h: No such file)" in problem
 
 
+@pytest.mark.fault("T8", "binaries that do not load")
 def test_what_the_compiler_builds_must_load(tools):
     tools("g++", 'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo text > "$2"; shift; done; exit 0')
     problem = preflight.cxx_compiler()
@@ -82,6 +87,7 @@ def test_what_the_compiler_builds_must_load(tools):
     assert "TMPDIR" in problem
 
 
+@pytest.mark.fault("T8", "openssl missing or broken")
 def test_openssl_missing_or_broken(tools):
     assert preflight.openssl().startswith("openssl: not found on PATH, needed by Inductor")
     tools("openssl", "exit 1")
@@ -104,6 +110,7 @@ def test_only_a_gpu_needs_a_c_compiler(tools, monkeypatch):
     assert not any(problem.startswith("C compiler") for problem in preflight.missing_tools("cuda"))
 
 
+@pytest.mark.fault("T8", "an empty PATH")
 def test_every_problem_is_named_in_one_run(tools, capsys):
     assert preflight.main(["--device", "cuda"]) == 3
     told = capsys.readouterr()

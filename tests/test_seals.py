@@ -52,6 +52,7 @@ def test_a_key_that_others_could_know_is_refused(state, broken):
         seals.mark(ROOT)
 
 
+@pytest.mark.fault("T10", "no home for the key that seals")
 def test_without_a_home_to_write_to_the_key_lies_where_only_this_user_can(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
@@ -62,6 +63,7 @@ def test_without_a_home_to_write_to_the_key_lies_where_only_this_user_can(monkey
     assert (own / seals.KEY).stat().st_uid == os.getuid()
 
 
+@pytest.mark.fault("T10", "nowhere to keep the key that seals")
 def test_nowhere_to_keep_a_key_is_said_with_the_remedy(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("")

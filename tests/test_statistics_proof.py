@@ -86,6 +86,7 @@ def test_the_samples_are_enough_processes_to_draw_campaigns_from():
         assert all(len(each.eager) == len(each.control) >= 40 for each in recorded(case))
 
 
+@pytest.mark.fault("T18", "the same variant twice")
 @pytest.mark.parametrize("case", CASES)
 def test_eager_against_itself_is_rarely_called_different(case, capsys):
     verdicts = list(steady_campaigns(case, 1.0))
@@ -96,6 +97,7 @@ def test_eager_against_itself_is_rarely_called_different(case, capsys):
     assert alarms + withheld <= FALSE_ALARMS
 
 
+@pytest.mark.fault("T18", "a planted slowdown of 10 %")
 @pytest.mark.parametrize("case", CASES)
 def test_a_planted_slowdown_of_ten_percent_is_found(case, capsys):
     found = list(steady_campaigns(case, SLOWDOWN)).count(statistics.SLOWER)

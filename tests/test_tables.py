@@ -39,6 +39,7 @@ def by_key(lines):
 # What is not there, and why
 
 
+@pytest.mark.fault("T17", "a failed cell in a table")
 def test_a_failed_cell_fails_only_the_columns_that_need_it_where_rows_are_requests(results):
     recorded.fail(results, f"{E1}/static/warm/1")
     _, lines, _ = tabled(results, E1, "requests")
@@ -72,6 +73,7 @@ def test_what_one_process_of_several_did_not_record_is_not_measured(results):
     assert f"not in {cell}" in text
 
 
+@pytest.mark.fault("T18", "a wrong output")
 def test_a_wrong_output_leaves_its_stream_without_a_total(results):
     def wrong(row):
         return None if (row.metric, row.call) == ("compiled_time", 3) else row
@@ -83,6 +85,7 @@ def test_a_wrong_output_leaves_its_stream_without_a_total(results):
     assert lines["3"]["static_cold_s"] == "not measured"
 
 
+@pytest.mark.fault("T18", "an output that is not finite")
 def test_an_output_that_is_not_finite_leaves_no_largest_difference(results):
     def not_finite(row):
         return None if (row.metric, row.call) == ("max_abs_diff", 2) else row
@@ -151,6 +154,7 @@ def test_a_process_far_from_the_others_is_flagged_and_kept(results):
     assert "is above 10 %" in ratio.flags[0][0] and tables.MARK in text
 
 
+@pytest.mark.fault("T18", "the same variant twice, in a table")
 def test_eager_held_against_itself_shows_no_resolved_difference():
     """The A/A control of every recorded process, as if one of the two eager passes were compiled."""
     ratios = []
@@ -167,6 +171,7 @@ def test_eager_held_against_itself_shows_no_resolved_difference():
     assert statistics.verdict(control, control, 0.03, 3) == "no resolved difference"
 
 
+@pytest.mark.fault("T18", "a planted slowdown, in a table")
 def test_a_slowdown_planted_in_recorded_samples_is_found(results):
     """Compiled becomes eager's own control made 25 % slower: the verdict follows the change alone."""
     for cell in recorded.cells_in(results, E3):
