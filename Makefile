@@ -13,7 +13,7 @@ SNAKEMAKE := $(VENV) snakemake --cores 1
 SETTINGS   = $(strip $(if $(SCALE),scale=$(SCALE)) $(if $(RUN),run=$(RUN)))
 CONFIG     = $(if $(SETTINGS),--config $(SETTINGS))
 
-.PHONY: help evidence exhibits test test-browser test-slow test-evidence lint format install preflight python lock clean clean-evidence
+.PHONY: help evidence exhibits test test-browser test-slow test-evidence reliability lint format install preflight python lock clean clean-evidence
 
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ test-slow: preflight install  ## the tests that really compile
 test-evidence: install  ## audit the evidence of SCALE=quick, and hold it against what must be in it
 	$(VENV) complab audit --run current-quick || test $$? -eq 6
 	$(VENV) python -m pytest -m evidence $(ARGS)
+
+reliability: preflight install  ## try every fault that the README tells of, and write its table
+	$(VENV) python -m pytest -m fault --reliability $(ARGS)
 
 lint: install  ## ruff, snakefmt, and Snakemake's own linter
 	$(VENV) ruff check

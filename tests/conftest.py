@@ -10,6 +10,7 @@ from complab import evidence
 from complab.config import Cell
 from complab.measure import isolation
 from complab.staleness import Plan
+from faults import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401 (hooks)
 
 CELL = Cell("e1_opening_failure", "static", "cold", 1)
 
