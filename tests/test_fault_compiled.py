@@ -1,4 +1,4 @@
-"""Faults that only real compilation meets: a lie about the cache, a full disk under it, a failing compiler."""
+"""Faults that only a compilation meets: a lie about the cache, a full disk below it, a failing compiler."""
 
 import json
 import os
