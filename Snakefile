@@ -7,25 +7,13 @@
 import sys
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
-
 # The rules and the scripts read the same configuration through the same module.
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from complab import startup
-from complab.errors import Problem
 
-
-def give_up(problem):
-    """End in one line; an exception would reach the reader between Snakemake's lines about where it arose."""
-    print(f"complab: {problem}", file=sys.stderr)
-    sys.exit(problem.code)
-
-
-try:
+with startup.problems_in_one_line():
     startup.require_place(Path(workflow.basedir))
-except Problem as problem:
-    give_up(problem)
 
 
 configfile: "config.yaml"

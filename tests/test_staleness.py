@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from complab import config, evidence, staleness
+from complab import config, evidence, facts, staleness
 from complab.config import Cell
 from complab.measure import isolation
 from complab.staleness import Plan, digest_of
@@ -390,6 +390,13 @@ def test_another_torch_is_the_reason_with_both_versions(measured):
     told = measured.why_stale(COLD)
     assert told == f'environment: torch was "2.6.0", is "{measured.fingerprint["torch"]}"'
     assert measured.attempt(COLD) == 1
+
+
+@pytest.mark.fault("T16", "another driver, GPU, compiler, processor, Python, triton, CUDA build")
+@pytest.mark.parametrize("fact", sorted(facts.collect_fingerprint()))
+def test_every_fact_of_the_environment_is_a_reason(measured, fact):
+    edit_record(measured.folder(COLD), lambda record: record["fingerprint"].update({fact: "another"}))
+    assert measured.why_stale(COLD).startswith(f'environment: {fact} was "another", is ')
 
 
 @pytest.mark.fault("T16", "another setting")

@@ -6,15 +6,27 @@ Asked by the rules before the first job; nothing that is measured depends on it.
 import contextlib
 import fcntl
 import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from complab.errors import EnvironmentProblem, Problem, UsageProblem
+from complab.errors import EnvironmentProblem, Problem, UsageProblem, one_line
 
 LOCK = Path("results") / ".lock"
 SNAKEMAKES_LOCKS = Path(".snakemake") / "locks"
 # The descriptor of the lock that this process holds, once it does.
 _held: list[int] = []
+
+
+@contextlib.contextmanager
+def problems_in_one_line() -> Iterator[None]:
+    """End this process with a problem's line and status; Snakemake would add where in the rules it arose."""
+    try:
+        yield
+    except Problem as problem:
+        print(f"complab: {one_line(problem)}", file=sys.stderr)
+        sys.exit(problem.code)
 
 
 def require_place(project: Path) -> None:

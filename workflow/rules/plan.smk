@@ -13,12 +13,10 @@ import yaml
 from complab import config as choices
 from complab import staleness
 
-try:
+with startup.problems_in_one_line():
     with open(choices.CONFIG_FILE, encoding="utf-8") as stream:
         overrides = choices.overrides_between(yaml.safe_load(stream), config)
     plan = staleness.Plan(choices.load(overrides=overrides))
-except Problem as problem:
-    raise WorkflowError(str(problem))
 
 # The jobs read config.yaml themselves and get what the command line changed. It reaches them as a
 # resource, not as a parameter: the same settings said in other words must not make a cell stale.
@@ -34,10 +32,8 @@ shell.prefix(
 
 def started(_wildcards):
     """No input file, but what a run that executes has to ask first: see `startup.begin`."""
-    try:
+    with startup.problems_in_one_line():
         startup.begin(workflow, choices.PROJECT)
-    except Problem as problem:
-        give_up(problem)
     return []
 
 
