@@ -76,6 +76,10 @@ exec {python} "$@"
 """
 
 
+# Every Snakemake that was started, so that none outlives a test that fails.
+STARTED: list[subprocess.Popen] = []
+
+
 @dataclass(frozen=True)
 class Stub:
     """A stub project: where it lies, and the folder whose files say what goes wrong."""
@@ -113,7 +117,7 @@ class Stub:
         """Start Snakemake in the project, all its output in one pipe."""
         variables = options.pop("variables", {})
         config = ["--config", "scale=quick", f"python={self.python}", f"run={RUN}"]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["snakemake", "--cores", "1", *words, *config],
             cwd=options.pop("folder", self.project),
             env=self.environment(**variables),
@@ -124,6 +128,8 @@ class Stub:
             errors="replace",
             **options,
         )
+        STARTED.append(process)
+        return process
 
     def snakemake(self, *words: str, **options) -> tuple[int, str]:
         """Run Snakemake in the project; returns its exit status and what it told."""
@@ -187,6 +193,16 @@ def make(folder: Path, policies: dict | None = None, project: str = "project") -
     blocking = textwrap.dedent(BLOCKING).format(control=str(control))
     (control / "blocking" / "torch.py").write_text(blocking, encoding="utf-8")
     return Stub(copy, control)
+
+
+def end_what_runs() -> None:
+    """Kill each Snakemake that a test started and did not see end."""
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            process.kill()
+        process.stdout.close()
+        process.wait()
 
 
 def wait_for(reached: Callable[[], object], what: str, seconds: float = 60) -> None:

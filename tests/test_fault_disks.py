@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,10 @@ def no_room(told: str) -> bool:
     return any(words in told for words in NO_ROOM)
 
 
-def recovers(project: stub.Stub) -> None:
-    """Check that with room again the same command measures the cell, whole."""
-    status, told = project.snakemake("evidence", "--rerun-incomplete")
-    assert status == 0, told
+def measured(project: stub.Stub, **options) -> None:
+    """Measure the cell by hand, and check that it is whole."""
+    status, _, complaints = project.script("--policy", "plain", "--out", project.folder(PLAIN), **options)
+    assert status == 0, complaints
     assert evidence.verify(project.folder(PLAIN), RUN, PLAIN).determinate
 
 
@@ -46,7 +47,7 @@ def test_evidence_that_does_not_fit_is_a_failure_with_its_reason_and_no_table_is
         assert [path.name for path in plain.results.rglob("*.csv")] == []
         assert [event["event"] for event in attempts.read(plain.results)] == ["started", "failed"]
     plain.heal("rows")
-    recovers(plain)
+    measured(plain)
 
 
 @pytest.mark.fault("T4", "disk full: results, without room for a record of the failure")
@@ -65,10 +66,8 @@ def test_a_failure_that_cannot_even_be_recorded_is_told_and_the_job_fails(plain)
         assert list(folder.rglob(evidence.EVIDENCE)) == []
         if filler:
             filler.unlink()
-            status, _, complaints = plain.script("--policy", "plain", "--out", plain.folder(PLAIN))
-            assert status == 0, complaints
-            assert evidence.verify(plain.folder(PLAIN), RUN, PLAIN).determinate
-    recovers(plain)
+            measured(plain)
+    measured(plain)
 
 
 def fill(path: Path) -> None:
@@ -83,8 +82,6 @@ def fill(path: Path) -> None:
 
 def limited(options: dict, size: int) -> dict:
     """The options of `small_disk` with a tighter limit, where it is one of file sizes."""
-    import resource
-
     return options and {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))}
 
 
@@ -99,7 +96,9 @@ def test_without_room_for_snakemakes_memory_nothing_passes_for_evidence_that_is_
         assert no_room(told)
         for path in plain.results.rglob(evidence.PROVENANCE):
             evidence.verify(path.parent, RUN, PLAIN)
-    recovers(plain)
+    status, told = plain.snakemake("evidence", "--rerun-incomplete")
+    assert status == 0, told
+    assert evidence.verify(plain.folder(PLAIN), RUN, PLAIN).determinate
 
 
 @pytest.mark.fault("T4", "disk full: the private folder of a measurement")
@@ -118,7 +117,7 @@ def test_a_measurement_without_room_to_work_is_a_failure_with_its_reason(plain, 
         assert no_room(record.provenance["failure"]["message"])
         assert [path.name for path in scratch.iterdir()] == []
     plain.heal("rows")
-    recovers(plain)
+    measured(plain)
 
 
 # What cannot be written.
@@ -156,13 +155,7 @@ def test_a_scratch_folder_that_cannot_be_written_is_named_before_anything_is_mea
 def test_a_home_that_cannot_be_written_keeps_nothing_from_being_measured(plain, tmp_path, why):
     home = places(tmp_path)[why]
     with read_only(tmp_path / "locked"):
-        status, _, complaints = plain.script(
-            *("--policy", "plain", "--out", plain.folder(PLAIN)),
-            variables={"HOME": str(home)},
-            preexec_fn=bound_by_permissions,
-        )
-    assert status == 0, complaints
-    assert evidence.verify(plain.folder(PLAIN), RUN, PLAIN).determinate
+        measured(plain, variables={"HOME": str(home)}, preexec_fn=bound_by_permissions)
 
 
 @pytest.mark.fault("T10", "a TMPDIR that is not honoured by the measured process")
@@ -176,10 +169,7 @@ def test_a_process_that_used_another_temporary_folder_than_its_own_is_refused(pl
 
 @pytest.mark.fault("T10", "a TMPDIR that is missing")
 def test_a_missing_tmpdir_of_the_caller_reaches_no_measurement(plain, tmp_path):
-    status, _, complaints = plain.script(
-        *("--policy", "plain", "--out", plain.folder(PLAIN)), variables={"TMPDIR": str(tmp_path / "nowhere")}
-    )
-    assert status == 0, complaints
+    measured(plain, variables={"TMPDIR": str(tmp_path / "nowhere")})
     told = plain.record(PLAIN)["variables"]
     assert told["TMPDIR"] == "$TMP/tmp"
 
@@ -209,8 +199,7 @@ def test_a_measuring_lock_that_cannot_be_opened_is_named(monkeypatch, tmp_path):
 
 @pytest.mark.fault("T10", "exhibits that cannot be written")
 def test_exhibits_that_cannot_be_written_are_told_in_one_line(plain):
-    status, told = plain.snakemake("evidence")
-    assert status == 0, told
+    measured(plain)
     words = {"run": RUN, "scale": "quick", "python": str(plain.python)}
     argv = [sys.executable, "scripts/pipeline.py", "--overrides", json.dumps(words), "ledgers"]
     with read_only(plain.project / "figures"):

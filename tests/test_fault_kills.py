@@ -18,6 +18,13 @@ from complab.measure import isolation
 from stub import COLD, OTHER, PLAIN, RUN, gone, wait_for
 
 
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """Whatever a test that fails leaves running ends with it."""
+    yield
+    stub.end_what_runs()
+
+
 @pytest.fixture
 def cold(tmp_path):
     """A stub project with one cold cell."""
@@ -48,10 +55,11 @@ KILLED = {
     "the job": lambda run, job: os.kill(job, signal.SIGKILL),
     "Snakemake": lambda run, job: run.kill(),
     "both at once": lambda run, job: os.killpg(run.pid, signal.SIGKILL),
+    "Ctrl-C": lambda run, job: os.killpg(run.pid, signal.SIGINT),
 }
 
 
-@pytest.mark.fault("T1", "kill -9 of the job, of Snakemake, of both in the middle of a cell")
+@pytest.mark.fault("T1", "kill -9 of the job, of Snakemake, of both in the middle of a cell; Ctrl-C")
 @pytest.mark.fault("T3", "rerun after a kill with entries in the cache folder")
 @pytest.mark.parametrize("what", KILLED)
 def test_a_kill_in_the_middle_of_a_cell_leaves_nothing_and_the_same_command_measures_once(cold, what):
@@ -170,6 +178,29 @@ def test_the_lock_goes_with_its_process(tmp_path):
         holder.kill()
         holder.wait()
         os.close(startup.only_run(tmp_path))
+
+
+APPEND = """
+import sys
+from pathlib import Path
+from complab import attempts
+for number in range(100):
+    attempts.append(Path(sys.argv[1]), {"event": "started", "cell": sys.argv[2] * 2000, "attempt": number})
+"""
+
+
+@pytest.mark.fault("T11", "two measurements that note their attempts at once")
+def test_attempts_noted_at_once_are_whole_lines_of_one_chain(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(Path(startup.__file__).parents[1])}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", APPEND, str(tmp_path), name], env=environment)
+        for name in "abc"
+    ]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
+    noted = attempts.read(tmp_path)
+    for name in "abc":
+        own = [event["attempt"] for event in noted if event["cell"] == name * 2000]
+        assert own == list(range(100))
 
 
 @pytest.mark.fault("T11", "two measurements on one machine, whatever their TMPDIR")

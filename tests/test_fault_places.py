@@ -99,9 +99,9 @@ def checkout(tmp_path):
     return project
 
 
-def code_of(project: stub.Stub, out: Path) -> dict:
+def code_of(project: stub.Stub, out: Path, variables: dict | None = None) -> dict:
     """What a cell that is measured now records about the code."""
-    status, _, complaints = project.script("--policy", "plain", "--out", out)
+    status, _, complaints = project.script("--policy", "plain", "--out", out, variables=variables)
     assert status == 0, complaints
     return evidence.read_provenance(out)["code"]
 
@@ -125,8 +125,7 @@ def test_a_read_only_checkout_says_to_clone_it_and_its_clone_measures(checkout, 
 
 @pytest.mark.fault("T15", "evidence in a read-only checkout")
 def test_evidence_in_a_read_only_checkout_can_be_verified(checkout):
-    status, said = checkout.snakemake("evidence")
-    assert status == 0, said
+    code_of(checkout, checkout.folder(PLAIN))
     with read_only(checkout.project):
         checked = complab(checkout, "check", "--run", RUN, preexec_fn=bound_by_permissions)
     assert checked.returncode == 0, told(checked)
@@ -175,9 +174,7 @@ def test_without_git_no_commit_is_recorded_and_the_run_cannot_be_bundled(tmp_pat
         (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexit 127\n")
         (tmp_path / "bin" / "git").chmod(0o755)
         variables["PATH"] = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    status, said = project.snakemake("evidence", variables=variables)
-    assert status == 0, said
-    code = project.record(PLAIN)["code"]
+    code = code_of(project, project.folder(PLAIN), variables)
     assert (code["commit"], code["dirty"]) == (None, None)
     assert complab(project, "check", "--run", RUN).returncode == 0
     refused = complab(project, "bundle", "--run", RUN)
@@ -192,8 +189,7 @@ def test_without_git_no_commit_is_recorded_and_the_run_cannot_be_bundled(tmp_pat
 @pytest.mark.fault("T7", "a value in evidence.csv, times restored, and a legitimate rerun")
 def test_an_altered_number_reaches_no_exhibit_and_a_rerun_of_the_cell_restores_it(tmp_path):
     project = stub.make(tmp_path, ONLY_PLAIN)
-    status, said = project.snakemake("evidence")
-    assert status == 0, said
+    code_of(project, project.folder(PLAIN))
     path = project.folder(PLAIN) / evidence.EVIDENCE
     before, text = path.stat(), path.read_text(encoding="utf-8")
     path.write_text(text.replace("0.333", "0.444"), encoding="utf-8")
