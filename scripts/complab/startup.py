@@ -6,6 +6,7 @@ Asked by the rules before the first job; nothing that is measured depends on it.
 import contextlib
 import fcntl
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -55,6 +56,21 @@ def begin(workflow, project: Path) -> None:
     # What a killed run left locked is nobody's: its hold on our own lock ended with it.
     for left in (project / SNAKEMAKES_LOCKS).glob("*.lock"):
         left.unlink(missing_ok=True)
+
+
+# A process is sent SIGTERM when its parent dies: Snakemake itself, since the shell gives it its own place.
+TOLD_TO_END = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def shell_prefix(interpreter: str) -> str:
+    """What stands before each job's command, with the braces doubled that Snakemake would fill in.
+
+    `python` is the interpreter that runs Snakemake, whether or not its environment is active, and ends with
+    Snakemake however that ends: no orphan goes on measuring.
+    """
+    path = shlex.quote(str(Path(interpreter).parent))
+    ends = f'python() {{{{ exec {path}/python -SE -c "{TOLD_TO_END}" python "$@"; }}}}'
+    return f'set -euo pipefail; PATH={path}:"$PATH"; {ends}; '
 
 
 def refuse_flags(workflow) -> None:

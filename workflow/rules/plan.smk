@@ -5,8 +5,6 @@ OUTPUTS: results/{run}/planned.txt, the cells to measure and why; `plan`, `exper
 """
 
 import json
-import shlex
-import shutil
 
 import yaml
 
@@ -21,13 +19,8 @@ with startup.problems_in_one_line():
 # The jobs read config.yaml themselves and get what the command line changed. It reaches them as a
 # resource, not as a parameter: the same settings said in other words must not make a cell stale.
 OVERRIDES = json.dumps(overrides, sort_keys=True)
-# `python` in a rule is the interpreter that runs Snakemake, whether or not its environment is active.
-# A prefix replaces Snakemake's own strict mode. A job is told to end when this process does, however that
-# ends: no orphan goes on measuring. Bash puts it in its own place, so this process is its parent.
-shell.prefix(
-    f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
-    + ('python() {{ exec setpriv --pdeathsig TERM -- python "$@"; }}; ' if shutil.which("setpriv") else "")
-)
+# A prefix replaces Snakemake's own strict mode.
+shell.prefix(startup.shell_prefix(sys.executable))
 
 
 def started(_wildcards):
