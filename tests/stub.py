@@ -61,6 +61,54 @@ compiler = subprocess.Popen(["sleep", "600"])
 time.sleep(600)
 """
 
+# NVIDIA's bindings for a driver whose GPUs stand in a file; without that file no driver answers.
+NVML = """
+import json, pathlib
+
+GPUS = pathlib.Path({control!r}) / "gpus.json"
+NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+
+class NVMLError(Exception):
+    pass
+
+
+def nvmlInit():
+    if not GPUS.exists():
+        raise NVMLError("no driver")
+
+
+def nvmlShutdown():
+    pass
+
+
+def nvmlDeviceGetCount():
+    return len(json.loads(GPUS.read_text()))
+
+
+def nvmlDeviceGetHandleByIndex(index):
+    return json.loads(GPUS.read_text())[index]
+
+
+def nvmlDeviceGetName(gpu):
+    return gpu["name"]
+
+
+def nvmlDeviceGetUUID(gpu):
+    return gpu["uuid"]
+
+
+def nvmlDeviceGetComputeRunningProcesses(gpu):
+    return range(gpu["processes"])
+
+
+def __getattr__(name):
+    def refused(*_):
+        raise NVMLError("not supported")
+
+    return refused
+"""
+
 INTERPRETER = """\
 #!/bin/sh
 case "$*" in
@@ -70,6 +118,12 @@ case "$*" in
         exec {python} "$@"
     fi
     exec {python} {child} {control} "$3" ;;
+*fingerprint.py)
+    # A CUDA build of torch, where a driver is told of.
+    if [ -e {control}/gpus.json ]; then
+        {python} "$@" | sed 's/"torch_cuda": null/"torch_cuda": "13.0"/'
+        exit
+    fi ;;
 *"import torch"*) exit 0 ;;
 esac
 exec {python} "$@"
@@ -110,8 +164,9 @@ class Stub:
             (self.control / fault).unlink(missing_ok=True)
 
     def environment(self, **variables: str) -> dict[str, str]:
+        """Variables of a process of this project: the stub's programs and bindings come first."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, **variables}
+        return {**os.environ, "PATH": path, "PYTHONPATH": str(self.control / "modules"), **variables}
 
     def start(self, *words: str, **options) -> subprocess.Popen:
         """Start Snakemake in the project, all its output in one pipe."""
@@ -189,6 +244,9 @@ def make(folder: Path, policies: dict | None = None, project: str = "project") -
     }
     (control / "python").write_text(INTERPRETER.format(**words), encoding="utf-8")
     (control / "python").chmod(0o755)
+    (control / "modules").mkdir()
+    nvml = textwrap.dedent(NVML).format(control=str(control))
+    (control / "modules" / "pynvml.py").write_text(nvml, encoding="utf-8")
     (control / "blocking").mkdir()
     blocking = textwrap.dedent(BLOCKING).format(control=str(control))
     (control / "blocking" / "torch.py").write_text(blocking, encoding="utf-8")

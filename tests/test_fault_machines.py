@@ -1,6 +1,7 @@
 """A machine that lacks something, or tells the time or writes numbers in its own way, changes no fact."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import pytest
 import stub
 from complab import evidence, job
 from complab.config import PROJECT
-from complab.errors import EXIT_ENVIRONMENT
+from complab.errors import EXIT_ENVIRONMENT, EXIT_UNVERIFIED
 from stub import COLD, PLAIN, RUN
 from trouble import path_without
 
@@ -217,3 +218,38 @@ def test_a_gpu_that_is_not_there_ends_the_run_before_it_measures(tmp_path):
     assert told.splitlines()[-1].startswith("complab: device: cuda was asked for, but")
     assert "use device cpu or auto" in told
     assert not project.results.exists()
+
+
+@pytest.mark.fault(
+    "T9", "a busy GPU, another GPU for the warm cell, a GPU that is gone, a CUDA build without it"
+)
+def test_evidence_of_a_gpu_is_of_that_one_and_without_it_the_cpu_is_measured(tmp_path):
+    project = stub.make(tmp_path, {"default": ["cold", "warm"]})
+
+    def measure(cache: str, *words: object, device: str = "auto") -> tuple[int, str]:
+        words = ("--policy", "default", "--cache", cache, *words)
+        status, _, complaints = project.script(*words, overrides={"device": device})
+        return status, complaints
+
+    project.plant("gpus.json", json.dumps([{"name": "NVIDIA A", "uuid": "GPU-1", "processes": 3}]))
+    status, complaints = measure("cold", "--out", project.folder(COLD))
+    assert status == 0, complaints
+    record = project.record(COLD)
+    assert (record["config"]["device"], record["fingerprint"]["gpus"]) == ("cuda", ["NVIDIA A GPU-1"])
+    assert record["gpu"][0]["compute_processes"] == 3
+
+    project.plant("gpus.json", json.dumps([{"name": "NVIDIA B", "uuid": "GPU-2", "processes": 0}]))
+    status, complaints = measure("warm", "--cold", project.folder(COLD))
+    assert status == EXIT_UNVERIFIED
+    assert "the cold cell was measured in another environment" in complaints
+
+    project.heal("gpus.json")
+    status, complaints = measure("cold", device="cuda")
+    assert status == EXIT_ENVIRONMENT
+    assert "device: cuda was asked for, but" in complaints
+    status, told = project.snakemake("-n", "evidence")
+    assert status == 0, told
+    assert 'gpus was ["NVIDIA A GPU-1"], is "no device"' in told
+    status, complaints = measure("cold", "--out", project.folder(COLD))
+    assert status == 0, complaints
+    assert (project.record(COLD)["config"]["device"], project.record(COLD)["gpu"]) == ("cpu", "no device")
