@@ -157,6 +157,7 @@ def changes(folder: Path, rng: random.Random) -> tuple[Path, bytes]:
     return path, bytes(content)
 
 
+@pytest.mark.fault("T7", "forty random changes of any file, and their repair")
 def test_forty_random_changes_are_forty_findings_and_their_repair_is_green(project):
     rng = random.Random(SEED)
     for _ in range(MUTATIONS):
@@ -204,6 +205,7 @@ def test_a_cell_measured_again_leaves_its_exhibits_stale_until_they_are_drawn_ag
     assert project.audit().verdict == classes.FRESH
 
 
+@pytest.mark.fault("T7", "an altered table, the manifest made to fit")
 @pytest.mark.parametrize("file", [f"{E3}.csv", f"{E3}.md", f"{E3}.tex"])
 def test_a_table_is_held_against_its_lineage_though_the_manifest_was_made_to_fit(project, file):
     path = project.exhibits / file
@@ -222,6 +224,7 @@ def test_a_table_is_held_against_its_lineage_though_the_manifest_was_made_to_fit
     assert f" reads '{other}." in told(report)
 
 
+@pytest.mark.fault("T7", "an altered number, all else made to fit")
 def test_a_number_is_held_against_its_rows_though_everything_else_was_made_to_fit(project):
     path = project.exhibits / f"{E3}.lineage.json"
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -266,6 +269,7 @@ def test_a_verdict_on_a_claim_is_judged_again(project):
     assert "verdict is 'differs', judged again 'holds'" in told(report)
 
 
+@pytest.mark.fault("T7", "an altered log, its hash made to fit")
 def test_a_log_is_counted_again_though_its_hash_was_made_to_fit(project):
     path = project.cell(BROKEN) / evidence.TORCH_LOG
     text = path.read_text(encoding="utf-8")
@@ -278,12 +282,14 @@ def test_a_log_is_counted_again_though_its_hash_was_made_to_fit(project):
     assert "the rows say 1 log_breaks of case with_break" in told(report)
 
 
+@pytest.mark.fault("T7", "an altered ledger, its hash made to fit")
 def test_a_ledger_is_filled_again_though_its_hash_was_made_to_fit(project):
     edit(project.cell(BROKEN) / evidence.LEDGER, '"verdict": "pass"', '"verdict": "fail"')
     recorded.measure_again(project.results, BROKEN, project.record(BROKEN))
     assert "ledger.json: is not what its rows make of it: levels of region" in told(project.audit())
 
 
+@pytest.mark.fault("T7", "a figure of other evidence")
 def test_a_figure_of_other_evidence_is_found(project):
     with Tree.open(RUN, project.results, project.figures) as tree:
         digest = tree.lineages[E3]["evidence_digest"]
@@ -293,6 +299,7 @@ def test_a_figure_of_other_evidence_is_found(project):
     assert f"{E3}.svg: bears the digest of other evidence" in told(project.audit())
 
 
+@pytest.mark.fault("T7", "a file that nothing lists")
 @pytest.mark.parametrize("where", ["cell", "exhibits"])
 def test_a_file_that_nothing_lists_is_found(project, where):
     folder = project.cell() if where == "cell" else project.exhibits
@@ -363,6 +370,7 @@ def test_a_planned_cell_without_a_record_breaks_the_sum(project):
     assert f"results/{RUN}/{STATIC}: planned, but not measured" in told(report)
 
 
+@pytest.mark.fault("T17", "a failed cell, audited")
 def test_a_failed_cell_is_unproven_and_counted(project):
     recorded.fail(project.results, STATIC)
     record = project.record()
@@ -392,6 +400,7 @@ def test_an_indeterminate_cell_is_unproven(project):
     assert "indeterminate: a test says so" in told(report)
 
 
+@pytest.mark.fault("T1", "a killed attempt, audited")
 def test_a_cell_whose_last_attempt_was_killed_is_unproven(project):
     attempts.append(project.results / RUN, {"cell": STATIC, "event": attempts.STARTED, "attempt": 2})
     report = project.audit()
@@ -416,6 +425,7 @@ def test_without_a_list_of_attempts_nothing_shows_that_these_are_the_last(projec
     assert "no list of attempts" in told(report)
 
 
+@pytest.mark.fault("T7", "attempts that were dropped")
 def test_attempts_that_were_dropped_since_the_exhibits_were_drawn_are_found(project):
     path = project.results / RUN / attempts.FILE
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -442,6 +452,7 @@ def test_old_evidence_without_sections_and_attempts_is_unproven_and_says_why(ori
     assert "no list of attempts" in told(report)
 
 
+@pytest.mark.fault("T16", "other measuring code, audited")
 def test_other_measuring_code_is_stale(project, monkeypatch):
     today = dict(audit_evidence.measuring_code())
     monkeypatch.setattr(
@@ -452,6 +463,7 @@ def test_other_measuring_code_is_stale(project, monkeypatch):
     assert "code: complab/measure/bench.py changed since" in told(report)
 
 
+@pytest.mark.fault("T16", "other settings, audited")
 def test_other_settings_are_stale_and_a_cell_that_is_planned_no_more_too(project):
     values = json.loads(json.dumps(project.settings.values))
     values["seed"] += 1
@@ -462,6 +474,7 @@ def test_other_settings_are_stale_and_a_cell_that_is_planned_no_more_too(project
     assert f"results/{RUN}/{STATIC}: config: no cell of the configuration any more" in told(report)
 
 
+@pytest.mark.fault("T16", "another environment, audited")
 def test_another_environment_is_stale_for_a_run_of_this_machine_only(project, monkeypatch):
     found = audit_evidence.facts.collect_fingerprint()
     monkeypatch.setattr(audit_evidence.facts, "collect_fingerprint", lambda: found | {"torch": "3.0.0"})
@@ -609,6 +622,7 @@ def test_a_deep_audit_draws_every_file_again_and_finds_what_was_made_to_fit(proj
     assert report.verdict == classes.TAMPERED
 
 
+@pytest.mark.fault("T5", "a sealed cache, audited in depth")
 def test_a_deep_audit_opens_the_sealed_caches(project, tmp_path):
     cache.seal(tmp_path / "none", tmp_path / "empty.tar")
     for folder in project.results.glob(f"{RUN}/*/*/cold/*"):
@@ -643,6 +657,7 @@ def test_a_clone_without_results_is_audited_from_the_bundle(project, as_recorded
     assert answer.report.counts["numbers"] > 300
 
 
+@pytest.mark.fault("T7", "a damaged bundle")
 def test_a_damaged_bundle_is_tampered(project, tmp_path):
     path = bundled(project, tmp_path / "some.zip")
     path.write_bytes(path.read_bytes()[:-40])
@@ -650,6 +665,7 @@ def test_a_damaged_bundle_is_tampered(project, tmp_path):
     assert answer.report.verdict == classes.TAMPERED
 
 
+@pytest.mark.fault("T15", "a moved and read-only tree, audited")
 def test_a_moved_and_read_only_tree_is_audited_and_left_alone(original, tmp_path):
     moved = original.copied(tmp_path / "elsewhere é")
     before = {path: path.stat().st_mtime_ns for path in moved.folder.rglob("*")}

@@ -10,7 +10,8 @@ import pytest
 
 import stub
 from complab import evidence
-from complab.errors import EXIT_ENVIRONMENT, EXIT_UNVERIFIED, EXIT_USAGE
+from complab.errors import EXIT_ENVIRONMENT, EXIT_USAGE
+from complab.report.classes import EXIT, MISSING, TAMPERED
 from stub import PLAIN, RUN
 from trouble import bound_by_permissions, read_only
 
@@ -43,17 +44,16 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_project_measures_anywhere_and_its_evidence_holds_after_a_move(tmp_path, place):
     project = stub.make(tmp_path, ONLY_PLAIN, project=PLACES[place])
-    status, said = project.snakemake("evidence")
+    status, said = project.snakemake("all")
     assert status == 0, said
     assert str(tmp_path) not in (project.folder(PLAIN) / evidence.PROVENANCE).read_text().replace(
         str(project.python), ""
     )
     moved = stub.Stub(tmp_path / "moved", project.control)
     project.project.rename(moved.project)
-    checked = complab(moved, "check", "--run", RUN)
-    assert checked.returncode == 0, told(checked)
-    assert "1 cells verified" in checked.stdout
-    status, said = moved.snakemake("-n", "evidence")
+    audited = complab(moved, "audit", "--run", RUN)
+    assert audited.returncode == 0, told(audited)
+    status, said = moved.snakemake("-n", "all")
     assert status == 0, said
     assert "Nothing to be done" in said
 
@@ -127,8 +127,10 @@ def test_a_read_only_checkout_says_to_clone_it_and_its_clone_measures(checkout, 
 def test_evidence_in_a_read_only_checkout_can_be_verified(checkout):
     code_of(checkout, checkout.folder(PLAIN))
     with read_only(checkout.project):
-        checked = complab(checkout, "check", "--run", RUN, preexec_fn=bound_by_permissions)
-    assert checked.returncode == 0, told(checked)
+        audited = complab(checkout, "audit", "--run", RUN, preexec_fn=bound_by_permissions)
+    assert audited.returncode == EXIT[MISSING]
+    assert "1 cell, 5 rows, 1 attempt, 1 ledger verified" in audited.stdout
+    assert "missing: figures/stub: no exhibits of this run; draw them" in audited.stdout
 
 
 @pytest.mark.fault("T15", "Snakemake in another folder than the checkout")
@@ -176,33 +178,37 @@ def test_without_git_no_commit_is_recorded_and_the_run_cannot_be_bundled(tmp_pat
         variables["PATH"] = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     code = code_of(project, project.folder(PLAIN), variables)
     assert (code["commit"], code["dirty"]) == (None, None)
-    assert complab(project, "check", "--run", RUN).returncode == 0
     refused = complab(project, "bundle", "--run", RUN)
     assert refused.returncode == EXIT_USAGE
     assert "measured outside a git repository" in refused.stderr
     assert not (project.project / "figures" / RUN / "bundle.zip").exists()
 
 
-# Tampering, as a person meets it; what `complab audit` finds is tried in tests of its own.
+# Tampering, as the rules meet it.
 
 
 @pytest.mark.fault("T7", "a value in evidence.csv, times restored, and a legitimate rerun")
 def test_an_altered_number_reaches_no_exhibit_and_a_rerun_of_the_cell_restores_it(tmp_path):
     project = stub.make(tmp_path, ONLY_PLAIN)
-    code_of(project, project.folder(PLAIN))
+    status, said = project.snakemake("all")
+    assert status == 0, said
     path = project.folder(PLAIN) / evidence.EVIDENCE
     before, text = path.stat(), path.read_text(encoding="utf-8")
     path.write_text(text.replace("0.333", "0.444"), encoding="utf-8")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
+    figures = project.project / "figures" / RUN
+    drawn = {file.name: file.read_bytes() for file in figures.iterdir()}
     status, said = project.snakemake("exhibits")
     assert status != 0
     assert f"{PLAIN}/evidence.csv: was altered since it was measured" in said
-    assert not (project.project / "figures" / RUN / f"{stub.NAME}.csv").exists()
-    assert complab(project, "check", "--run", RUN).returncode == EXIT_UNVERIFIED
+    assert {file.name: file.read_bytes() for file in figures.iterdir()} == drawn
+    audited = complab(project, "audit", "--run", RUN)
+    assert audited.returncode == EXIT[TAMPERED]
+    assert f"tampered: results/{RUN}/{PLAIN}/evidence.csv" in audited.stdout
 
-    record = f"results/{RUN}/{PLAIN.path}/provenance.json"
-    status, said = project.snakemake("evidence", "-R", record)
+    status, said = project.snakemake("all", "-R", f"results/{RUN}/{PLAIN.path}/provenance.json")
     assert status == 0, said
     assert path.read_text(encoding="utf-8") == text
-    assert complab(project, "check", "--run", RUN).returncode == 0
+    audited = complab(project, "audit", "--run", RUN)
+    assert audited.returncode == 0, told(audited)
