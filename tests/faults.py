@@ -173,8 +173,10 @@ class Outcomes:
             counts = self.tests.setdefault(name, {"passed": 0, "failed": 0})
             counts["passed" if report.passed else "failed"] += 1
 
-    def pytest_sessionfinish(self, session):
-        write(self.tests)
+    def pytest_sessionfinish(self, session, exitstatus):
+        # A run that was interrupted, or found no tests, tells nothing of those that it left out.
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            write(self.tests)
 
 
 def pytest_addoption(parser):
