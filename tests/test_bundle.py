@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import recorded
-from complab import attempts, bundle, cli, config, crate, evidence, staleness
+from complab import attempts, bundle, config, crate, evidence, staleness
 from complab.errors import EXIT_UNVERIFIED, Unverified, UsageProblem
 
 EXPERIMENT = "e1_opening_failure"
@@ -155,13 +155,6 @@ def test_a_run_may_not_bear_the_name_of_another_part_of_a_bundle(results, tmp_pa
         path.write_text(json.dumps(json.loads(path.read_text()) | {"run": "workflow"}))
     with pytest.raises(UsageProblem, match="run 'workflow' bears the name"):
         bundle.write(copy, "workflow", tmp_path / "bundle.zip")
-
-
-def test_the_command_verifies_a_bundle_and_says_that_a_cell_failed(packed, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["check", str(packed)])
-    assert ended.value.code == 1
-    assert "5 cells verified" in capsys.readouterr().out
 
 
 def test_a_bundle_without_a_crate_as_older_ones_are_still_unpacks(results, tmp_path):

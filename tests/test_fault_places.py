@@ -156,6 +156,23 @@ def test_a_dirty_checkout_is_flagged_with_the_hash_of_its_changes(checkout, tmp_
     assert len(hashes) == 2
 
 
+@pytest.mark.fault("T13", "a dirty checkout beyond ASCII in a locale without UTF-8")
+@pytest.mark.fault("T15", "a dirty checkout whose changes are no UTF-8")
+@pytest.mark.parametrize("change", ["größe", "gr\udcf6\udcdfe"], ids=["UTF-8", "Latin-1"])
+def test_a_change_in_whatever_letters_is_hashed_in_every_locale(checkout, tmp_path, change):
+    path = checkout.project / "envs" / "cpu.in"
+    path.write_bytes(path.read_bytes() + f"# {change}\n".encode("utf-8", "surrogateescape"))
+    hashes = set()
+    for name, variables in {
+        "posix": {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        "utf-8": {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"},
+    }.items():
+        code = code_of(checkout, tmp_path / name, variables)
+        assert code["dirty"] is True
+        hashes.add(code["changes"])
+    assert len(hashes) == 1
+
+
 @pytest.mark.fault("T15", "a shallow clone")
 def test_a_shallow_clone_records_the_same_commit(checkout, tmp_path):
     git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{checkout.project}", "shallow")

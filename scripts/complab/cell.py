@@ -17,7 +17,15 @@ from pathlib import Path
 
 from complab import config, evidence, facts, once, preflight, seals, structured
 from complab.config import Cell
-from complab.errors import EXIT_FAILED, EnvironmentProblem, Problem, Unverified, UsageProblem, one_line
+from complab.errors import (
+    EXIT_FAILED,
+    EnvironmentProblem,
+    Problem,
+    Unverified,
+    UsageProblem,
+    counted,
+    one_line,
+)
 from complab.job import Job, Outcome
 from complab.measure import cache, headers, isolation, ledger, observers
 from complab.publish import note_start, publish, record_failure, require_target
@@ -190,13 +198,17 @@ def _announcement(plan: Plan, cell: Cell) -> str:
         return f"== {cell} (the last cell)"
     average = [sum(times) / len(times) for times in known.values()]
     if not average:
-        return f"== {cell} ({len(remaining)} cells remain after it)"
+        return f"== {cell} ({_remain(remaining)} after it)"
     fallback = sum(average) / len(average)
     seconds = sum(
         sum(times) / len(times) if (times := known.get((c.experiment, c.policy, c.cache))) else fallback
         for c in remaining
     )
-    return f"== {cell} ({len(remaining)} cells remain after it, about {max(1, round(seconds / 60))} min)"
+    return f"== {cell} ({_remain(remaining)} after it, about {max(1, round(seconds / 60))} min)"
+
+
+def _remain(cells: list[Cell]) -> str:
+    return f"{counted(len(cells), 'cell')} remain{'' if len(cells) > 1 else 's'}"
 
 
 def measure(job: Job, stack: contextlib.ExitStack, keep_cache: bool) -> Outcome:

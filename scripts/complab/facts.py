@@ -212,8 +212,9 @@ def collect_code_state() -> dict:
 def _git(*words: str) -> str | None:
     try:
         answer = subprocess.run(
-            ["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=True, timeout=30
+            ["git", "-C", str(PROJECT), *words], capture_output=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    # A difference has the bytes of the files, whatever the locale; what is no UTF-8 must not stop a cell.
+    return answer.stdout.decode("utf-8", "backslashreplace").strip()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +68,20 @@ def require_scratch(scratch: str) -> None:
 
 
 def _reap(scratch: Path) -> None:
-    """Remove the private folders of measurements that were killed before they could."""
+    """End what is left of measurements that were killed, and remove their private folders."""
     for left in scratch.glob("complab-[0-9]*-*"):
         if not Path("/proc", left.name.split("-")[1]).exists():
+            _kill_orphans(Workplace(left))
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _kill_orphans(place: Workplace) -> None:
+    """Kill what a process of a killed measurement had started: only that has its TMPDIR."""
+    mark = f"TMPDIR={place.tmp}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -209,9 +220,15 @@ def _stream(argv: list[str], environment: dict, folder: Path, timeout: int, say)
         timed_out.append(True)
         _kill_group(process.pid)
 
+    def end_group():
+        process.wait()
+        _kill_group(process.pid)
+
     previous = signal.signal(signal.SIGALRM, stop)
     signal.alarm(timeout)
     last = ""
+    # A compiler that outlives a killed process holds the pipe open, and its lines would be waited for.
+    threading.Thread(target=end_group, daemon=True).start()
     try:
         for line in process.stdout:
             say(line.rstrip("\n"))
