@@ -226,20 +226,26 @@ def _stream(argv: list[str], environment: dict, folder: Path, timeout: int, say)
 
     previous = signal.signal(signal.SIGALRM, stop)
     signal.alarm(timeout)
-    last = ""
+    last = raised = ""
     # A compiler that outlives a killed process holds the pipe open, and its lines would be waited for.
     threading.Thread(target=end_group, daemon=True).start()
     try:
         for line in process.stdout:
             say(line.rstrip("\n"))
             last = line.strip() or last
+            raised = line.strip() if RAISED.match(line) else raised
         status = process.wait()
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, previous)
         _kill_group(process.pid)
         process.wait()
-    return ("timeout" if timed_out else status), last
+    # Torch ends a traceback with advice; what was raised says more.
+    return ("timeout" if timed_out else status), (status > 0 and raised) or last
+
+
+# The line of a traceback that names the exception.
+RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Unsupported\w*): ")
 
 
 def _kill_group(leader: int) -> None:
