@@ -157,6 +157,23 @@ def test_a_run_may_not_bear_the_name_of_another_part_of_a_bundle(results, tmp_pa
         bundle.write(copy, "workflow", tmp_path / "bundle.zip")
 
 
+def test_a_bundle_becomes_a_run_among_the_results_once(packed, results, tmp_path):
+    assert bundle.install(packed, tmp_path / "results") == RUN
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [RUN]
+    for cell in recorded.cells_in(results, EXPERIMENT):
+        evidence.verify(tmp_path / "results" / RUN / cell.path, RUN, cell)
+    with pytest.raises(UsageProblem, match="is there already; move it away"):
+        bundle.install(packed, tmp_path / "results")
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [RUN]
+
+
+def test_what_is_no_bundle_leaves_nothing_among_the_results(tmp_path):
+    (tmp_path / "some.zip").write_bytes(b"PK")
+    with pytest.raises(Unverified):
+        bundle.install(tmp_path / "some.zip", tmp_path / "results")
+    assert list((tmp_path / "results").iterdir()) == []
+
+
 def test_a_bundle_without_a_crate_as_older_ones_are_still_unpacks(results, tmp_path):
     with zipfile.ZipFile(tmp_path / "old.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files_below(results / RUN / EXPERIMENT)):

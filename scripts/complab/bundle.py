@@ -12,6 +12,7 @@ import json
 import re
 import stat
 import struct
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -189,6 +190,20 @@ def unpack(source: Path, folder: Path) -> str:
         path = folder / member.filename
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(archive.read(member))
+    return run
+
+
+def install(source: Path, results: Path) -> str:
+    """Put a bundle's run among the results, as a whole or not at all; returns its name.
+
+    Raises UsageProblem if a run of that name is there, Unverified for anything that is no bundle.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=results) as private:
+        run = unpack(source, Path(private))
+        if (results / run).exists():
+            raise UsageProblem(f"{results / run}: is there already; move it away to unpack {source}")
+        (Path(private) / run).rename(results / run)
     return run
 
 

@@ -35,7 +35,7 @@ def exit_with(command: Callable[[], int]) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="complab", description="Audit and bundle the evidence of a run.")
+    flags = argparse.ArgumentParser(prog="complab", description="Audit, bundle and unpack the evidence of a run.")
     commands = flags.add_subparsers(required=True, metavar="COMMAND")
     told = "verify everything, or trace a number back to rows, log, code and machine"
     exits = ", ".join(f"{code} {kind}" for kind, code in classes.EXIT.items())
@@ -71,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument("--run", help="name of the evidence set (default: current)")
     pack.add_argument("--out", type=Path, help="the zip to write (default: figures/RUN/bundle.zip)")
     pack.set_defaults(command=_bundle)
+    told = "put the evidence of a bundle into results/RUN, to draw its exhibits again"
+    take = commands.add_parser("unpack", help=told, description=told)
+    take.add_argument("bundle", type=Path, help="the zip that `complab bundle` wrote")
+    take.set_defaults(command=_unpack)
     return flags
 
 
@@ -118,6 +122,12 @@ def _bundle(arguments: argparse.Namespace) -> int:
     bundle.require_commits(RESULTS, run)
     count = bundle.write(RESULTS, run, target)
     print(f"{target}: {count} cells, {target.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _unpack(arguments: argparse.Namespace) -> int:
+    run = bundle.install(arguments.bundle, RESULTS)
+    print(f"results/{run}: unpacked; `snakemake --cores 1 exhibits --config run={run}` draws it again")
     return 0
 
 
