@@ -35,7 +35,9 @@ def exit_with(command: Callable[[], int]) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="complab", description="Audit, bundle and unpack the evidence of a run.")
+    flags = argparse.ArgumentParser(
+        prog="complab", description="Audit, bundle and unpack the evidence of a run."
+    )
     commands = flags.add_subparsers(required=True, metavar="COMMAND")
     told = "verify everything, or trace a number back to rows, log, code and machine"
     exits = ", ".join(f"{code} {kind}" for kind, code in classes.EXIT.items())
