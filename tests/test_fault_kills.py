@@ -71,7 +71,7 @@ def test_a_kill_in_the_middle_of_a_cell_leaves_nothing_and_the_same_command_meas
     (scratch / "cache" / "fxgraph").mkdir()
     (scratch / "cache" / "fxgraph" / "entry").write_text("of the first attempt")
     KILLED[what](run, job)
-    wait_for(lambda: gone(measured) and gone(job), "the end of the cell's processes", 20)
+    wait_for(lambda: gone(measured) and gone(job), "the end of the cell's processes", 60)
     run.wait(timeout=60)
     assert run.returncode != 0
     assert nothing_published(cold)
@@ -88,6 +88,17 @@ def test_a_kill_in_the_middle_of_a_cell_leaves_nothing_and_the_same_command_meas
     assert last["provenance"] == evidence.sha256_of(cold.folder(COLD) / evidence.PROVENANCE)
     assert not scratch.exists()
     assert [path.name for path in cold.folder(COLD).parent.iterdir()] == ["1"]
+
+
+@pytest.mark.fault("T1", "a killed process whose status nobody has asked for")
+def test_a_process_that_was_killed_is_not_alive_even_before_its_parent_knows():
+    waiting = subprocess.Popen(["sleep", "600"])
+    assert isolation.alive(str(waiting.pid))
+    os.kill(waiting.pid, signal.SIGKILL)
+    wait_for(lambda: gone(waiting.pid), "its end", 20)
+    assert not isolation.alive(str(waiting.pid))
+    waiting.wait()
+    assert not isolation.alive(str(waiting.pid))
 
 
 @pytest.mark.fault("T3", "a private folder that a killed measurement left")

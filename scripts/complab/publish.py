@@ -11,6 +11,7 @@ from complab import attempts, evidence, facts
 from complab.config import PROJECT
 from complab.errors import EnvironmentProblem, UsageProblem
 from complab.job import Job, Outcome, now
+from complab.measure import isolation
 from complab.staleness import digest_of
 
 # What the measured process tells that belongs to the environment.
@@ -94,7 +95,7 @@ def _run_folder(job: Job) -> Path:
 def _private_folder(out: Path, stack: contextlib.ExitStack) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     for left in out.parent.glob(f".complab-cell-{out.name}-*"):
-        if not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
+        if not isolation.alive(left.name.rpartition("-")[2]):
             shutil.rmtree(left, ignore_errors=True)
     private = out.parent / f".complab-cell-{out.name}-{os.getpid()}"
     private.mkdir()

@@ -70,9 +70,18 @@ def require_scratch(scratch: str) -> None:
 def _reap(scratch: Path) -> None:
     """End what is left of measurements that were killed, and remove their private folders."""
     for left in scratch.glob("complab-[0-9]*-*"):
-        if not Path("/proc", left.name.split("-")[1]).exists():
+        if not alive(left.name.split("-")[1]):
             _kill_orphans(Workplace(left))
             shutil.rmtree(left, ignore_errors=True)
+
+
+def alive(process: str) -> bool:
+    """Whether a process still runs; one that was killed may wait long for someone to ask for its status."""
+    try:
+        told = Path("/proc", process, "stat").read_bytes()
+        return told.rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
 
 
 def _kill_orphans(place: Workplace) -> None:
@@ -228,7 +237,7 @@ def _stream(argv: list[str], environment: dict, folder: Path, timeout: int, say)
     signal.alarm(timeout)
     last = raised = ""
     # A compiler that outlives a killed process holds the pipe open, and its lines would be waited for.
-    threading.Thread(target=end_group, daemon=True).start()
+    _start_deaf(end_group)
     try:
         for line in process.stdout:
             say(line.rstrip("\n"))
@@ -242,6 +251,15 @@ def _stream(argv: list[str], environment: dict, folder: Path, timeout: int, say)
         process.wait()
     # Torch ends a traceback with advice; what was raised says more.
     return ("timeout" if timed_out else status), (status > 0 and raised) or last
+
+
+def _start_deaf(function) -> None:
+    """Run a function in a thread that takes no signal: taken there, it would not end the waiting here."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        threading.Thread(target=function, daemon=True).start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # The line of a traceback that names the exception.
