@@ -100,6 +100,10 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
         assert answer.stdout.startswith(
             "chapter.md: 4 numbers held against run torch-2.13-cpu: 2 bound and right"
         )
+    elif "unpack figures" in command:
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stdout.startswith("results/torch-2.13-cpu: unpacked")
+        assert (project / "results" / "torch-2.13-cpu" / "attempts.jsonl").is_file()
     elif "torch-2.13-cpu" in command:
         # The reference may lag behind the code, and lack what is planned now; altered it never is.
         kinds = {code: kind for kind, code in classes.EXIT.items()}

@@ -196,8 +196,11 @@ def unpack(source: Path, folder: Path) -> str:
 def install(source: Path, results: Path) -> str:
     """Put a bundle's run among the results, as a whole or not at all; returns its name.
 
-    Raises UsageProblem if a run of that name is there, Unverified for anything that is no bundle.
+    Raises UsageProblem if there is no such file or a run of that name is there, Unverified if the file is no
+    bundle.
     """
+    if not source.is_file():
+        raise UsageProblem(f"{source}: is no file; give the zip that `complab bundle` wrote")
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=results) as private:
         run = unpack(source, Path(private))
