@@ -25,6 +25,14 @@ def nothing_left():
     stub.end_what_runs()
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Where tests run in the background SIGINT is ignored, and so it would be by all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def cold(tmp_path):
     """A stub project with one cold cell."""

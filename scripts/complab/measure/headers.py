@@ -10,6 +10,7 @@ instead of compiling a program per candidate, which is no part of any experiment
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -26,8 +27,12 @@ NOTHING = {"folder": None, "files": {}, "build_s": 0, "vector_isa_known": False}
 
 
 def folder_of(plan: Plan) -> Path:
-    """Where a plan's headers lie; what is compiled, threads and device decide compiler flags too."""
+    """Where a plan's headers lie; what is compiled, threads, device and the interpreter's folders decide too.
+
+    A header is named by the compiler's command line, which holds the folders that torch lies in.
+    """
     facts = {**plan.fingerprint, "threads": plan.settings["threads"], "device": plan.device}
+    facts["folder"] = str(Path(os.path.abspath(plan.settings.python)).parent)
     facts |= code_digests(Path(__file__).with_name("header_user.py"))
     return PROJECT / "results" / "headers" / digest_of(facts)[:16]
 
