@@ -142,9 +142,7 @@ rule page:
         [record for name in experiments for record in records(name)],
         [f"{FIGURES}/{file}" for file in names.lineages(plan.settings)],
         [f"{FIGURES}/{file}" for file in names.pictures(plan.settings)],
-        "workflow/report/page.html.j2",
-        "workflow/report/page.css",
-        "workflow/report/page.js",
+        names.PAGE_PARTS,
         "workflow/claims.yaml",
     output:
         f"{FIGURES}/{names.PAGE}",

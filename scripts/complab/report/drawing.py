@@ -5,6 +5,7 @@ from pathlib import Path
 
 from complab import attempts
 from complab.config import PROJECT, Settings
+from complab.report import names
 from complab.staleness import SCRIPTS, code_digests, digest_of
 
 # The modules from which all that draws is reached.
@@ -23,11 +24,10 @@ def drawn_by(settings: Settings) -> dict[str, str]:
 
 
 def _declared(settings: Settings) -> str:
-    keys = ("title", "exhibit", "policies", "replicates")
+    keys = ("title", "exhibit", "policies", "replicates", "once")
     entries = {name: [entry[key] for key in keys] for name, entry in settings["experiments"].items()}
     files = ("workflow/claims.yaml", "workflow/schemas/claims.schema.yaml", "figures/complab.mplstyle")
-    files += tuple(f"workflow/report/{name}" for name in ("page.html.j2", "page.css", "page.js"))
-    texts = [(PROJECT / name).read_text(encoding="utf-8") for name in files]
+    texts = [(PROJECT / name).read_text(encoding="utf-8") for name in (*files, *names.PAGE_PARTS)]
     return digest_of([entries, settings["noise"], settings["ledgers"], *texts])
 
 

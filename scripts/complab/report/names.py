@@ -16,6 +16,10 @@ CLAIMS = ("claims.csv", "claims.md", "claims.tex", "claims.lineage.json")
 NUMBERS = ("numbers.json", "numbers.tex")
 # The evidence page: it prints what the other files hold.
 PAGE = "index.html"
+# What it is made with, below the project's folder.
+PAGE_TEMPLATE, PAGE_STYLE, PAGE_SCRIPT = PAGE_PARTS = tuple(
+    f"workflow/report/{part}" for part in ("page.html.j2", "page.css", "page.js")
+)
 FIGURE_FORMATS = ("pdf", "svg", "png")
 
 

@@ -21,8 +21,6 @@ from complab.report.packed import packed
 from complab.report.page_parts import Links, parts
 from complab.report.tree import Tree
 
-TEMPLATES = PROJECT / "workflow" / "report"
-PAGE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 # What could end the element, begin another one, or end a line of a script: as JSON writes it instead.
 _ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -41,8 +39,8 @@ def page(settings: Settings, tree: Tree) -> str:
     """The page as HTML."""
     told, links = parts(settings, tree)
     assert not links.loose, links.loose
-    style, script = (_part(name) for name in (STYLE, SCRIPT))
-    template = _environment().get_template(PAGE)
+    style, script = (_part(name) for name in (names.PAGE_STYLE, names.PAGE_SCRIPT))
+    template = _environment().get_template(names.PAGE_TEMPLATE)
     embed = chains(tree, links)
     return template.render(
         told,
@@ -54,14 +52,9 @@ def page(settings: Settings, tree: Tree) -> str:
     )
 
 
-def templates() -> list[Path]:
-    """The files that the page is made with, besides the code."""
-    return [TEMPLATES / name for name in (PAGE, STYLE, SCRIPT)]
-
-
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(PROJECT),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -72,7 +65,7 @@ def _environment() -> jinja2.Environment:
 
 def _part(name: str) -> str:
     """A style or script as it stands in its element."""
-    text = f"\n{(TEMPLATES / name).read_text(encoding='utf-8')}"
+    text = f"\n{(PROJECT / name).read_text(encoding='utf-8')}"
     assert "</" not in text and "<!--" not in text, f"{name} would end its own element"
     return text
 
