@@ -7,7 +7,6 @@ may come from anyone: nothing of it is written anywhere before all of it was loo
 
 import hashlib
 import io
-import itertools
 import json
 import re
 import stat
@@ -135,20 +134,12 @@ def _project_files(records: list[Record]) -> dict[str, Path]:
 def _run_facts(records: list[Record], run: str) -> bytes:
     """What a reader must know of the run beside its cells: its settings, and which cells were planned."""
     latest = max(records, key=lambda record: (record.provenance["ended"], record.cell))
-    overrides = _overrides(latest.provenance["argv"])
+    overrides = evidence.overrides_of(latest.provenance)
     settings = config.load(overrides=overrides)
     if settings.run != run:
         overrides["run"] = run
     planned = [str(cell) for cell in settings.cells()]
     return evidence.json_text({"run": run, "overrides": overrides, "planned": planned}).encode()
-
-
-def _overrides(argv: list[str]) -> dict:
-    """What a cell's command line laid over config.yaml."""
-    flags = dict(itertools.pairwise(argv))
-    if "--overrides" in flags:
-        return json.loads(flags["--overrides"])
-    return {"scale": flags["--scale"]} if "--scale" in flags else {}
 
 
 def _content(source: Path | bytes) -> bytes:

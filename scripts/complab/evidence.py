@@ -237,6 +237,23 @@ def read_provenance(folder: Path) -> dict:
     return provenance
 
 
+def overrides_of(provenance: dict) -> dict:
+    """What the command line laid over the configuration when a cell was measured; not its interpreter."""
+    argv = provenance["argv"]
+    found = {}
+    if "--overrides" in argv[:-1]:
+        try:
+            found = json.loads(argv[argv.index("--overrides") + 1])
+        except ValueError:
+            found = {}
+    found = dict(found) if isinstance(found, dict) else {}
+    for flag in ("--scale", "--run", "--device"):
+        if flag in argv[:-1]:
+            found[flag.removeprefix("--")] = argv[argv.index(flag) + 1]
+    found.pop("python", None)
+    return found
+
+
 def verify(folder: Path, run: str, cell: Cell) -> Record:
     """The record of a cell, after every file it lists was found unaltered and its own.
 

@@ -249,9 +249,9 @@ class Plan:
         if record.get("outcome") != "measured":
             return f"the last attempt failed: {record.get('failure', {}).get('message', 'no message')}"
         reasons = [
-            *_differences("environment", record.get("fingerprint"), self.fingerprint),
-            *_differences("config", record.get("config"), self.config(cell.experiment)),
-            *_differences(
+            *differences("environment", record.get("fingerprint"), self.fingerprint),
+            *differences("config", record.get("config"), self.config(cell.experiment)),
+            *differences(
                 "code", record.get("code", {}).get("modules"), self.code(cell.experiment), hide=True
             ),
         ]
@@ -263,7 +263,8 @@ class Plan:
         return [cell for cell in self.settings.cells() if cell != besides and self.why_stale(cell)]
 
 
-def _differences(what: str, old: object, new: dict, hide: bool = False) -> list[str]:
+def differences(what: str, old: object, new: dict, hide: bool = False) -> list[str]:
+    """One line per key whose values differ, or one line with all such keys to ``hide`` the values."""
     old = old if isinstance(old, dict) else {}
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if hide:

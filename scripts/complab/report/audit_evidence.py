@@ -18,7 +18,6 @@ from complab.config import Cell, Settings
 from complab.errors import EnvironmentProblem, Unverified, UsageProblem, counted, one_line
 from complab.measure import cache, ledger
 from complab.report import drawing, gather
-from complab.report.chain import overrides_of
 from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN
 from complab.report.register import LOADER
 from complab.report.tree import MALFORMED, Finding, Read, Tree
@@ -41,7 +40,7 @@ def settings_of(tree: Tree) -> Settings:
     told = tree.manifest.get("overrides", tree.facts_of_bundle.get("overrides"))
     if not isinstance(told, dict):
         records = (tree.cell(path).provenance for path in tree.cells)
-        told = overrides_of(next((record for record in records if record is not None), {"argv": []}))
+        told = evidence.overrides_of(next((record for record in records if record is not None), {"argv": []}))
     scale = tree.run.removeprefix("current-")
     guessed = {"scale": scale} if scale != tree.run and "scale" not in told else {}
     wanted = {key: value for key, value in told.items() if key not in drawing.NO_CHOICE}
@@ -186,9 +185,9 @@ def stale(tree: Tree, settings: Settings, paths: Iterable[str]) -> Iterator[Find
             key = (read.cell.experiment, record["config"]["device"])
             if key not in slices:
                 slices[key] = settings.measured_slice(*key)
-            reasons += _differences("config", record["config"], slices[key])
+            reasons += staleness.differences("config", record["config"], slices[key])
         if fingerprint is not None:
-            reasons += _differences("environment", record["fingerprint"], fingerprint)
+            reasons += staleness.differences("environment", record["fingerprint"], fingerprint)
         name = tree.named(read.folder / evidence.PROVENANCE)
         yield from (Finding(name, STALE, reason) for reason in reasons)
 
@@ -210,15 +209,6 @@ def _code_changes(read: Read) -> list[str]:
         return []
     shown = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
     return [f"code: {shown} changed since"]
-
-
-def _differences(what: str, old: dict, new: dict) -> list[str]:
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return [f"{what}: {key} was {_short(old.get(key))}, is {_short(new.get(key))}" for key in keys]
-
-
-def _short(value: object) -> str:
-    return one_line(json.dumps(value, ensure_ascii=False), 60)
 
 
 def _unchanged(read: Read, modules: Iterable[str]) -> bool:

@@ -206,26 +206,9 @@ def _cell(tree: Tree, read: Read, number: Printed) -> dict:
     }
 
 
-def overrides_of(record: dict) -> dict:
-    """What the command line laid over the configuration when a cell was measured; not its interpreter."""
-    argv = record["argv"]
-    found = {}
-    if "--overrides" in argv[:-1]:
-        try:
-            found = json.loads(argv[argv.index("--overrides") + 1])
-        except ValueError:
-            found = {}
-    found = dict(found) if isinstance(found, dict) else {}
-    for flag in ("--scale", "--run", "--device"):
-        if flag in argv[:-1]:
-            found[flag.removeprefix("--")] = argv[argv.index(flag) + 1]
-    found.pop("python", None)
-    return found
-
-
 def by_hand(record: dict) -> str:
     """The command that measures the same cell again and prints it, writing nothing."""
-    cell, changed = record["cell"], overrides_of(record)
+    cell, changed = record["cell"], evidence.overrides_of(record)
     changed.pop("run", None)
     words = [
         "python",
@@ -243,7 +226,7 @@ def by_hand(record: dict) -> str:
 
 def by_snakemake(tree: Tree, record: dict) -> str:
     """The command that measures the same cell again in its run, and draws what depends on it."""
-    cell, changed = record["cell"], overrides_of(record)
+    cell, changed = record["cell"], evidence.overrides_of(record)
     place = f"{cell['experiment']}/{cell['policy']}/{cell['cache']}/{cell['replicate']}"
     words = ["snakemake", "--cores", "1"]
     if changed:

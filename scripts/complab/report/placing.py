@@ -4,12 +4,14 @@ import os
 import shutil
 from pathlib import Path
 
+from complab.measure import isolation
+
 
 def place(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     """Write all files beside their place first and move them in only when all are written."""
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob(".drawing.*"):
-        if not Path("/proc", left.name.rpartition(".")[2]).exists():
+        if not isolation.alive(left.name.rpartition(".")[2]):
             shutil.rmtree(left, ignore_errors=True)
     private = folder / f".drawing.{os.getpid()}"
     private.mkdir()
