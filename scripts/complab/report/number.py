@@ -5,6 +5,7 @@ evidence rows behind it. So no code path prints a number that has no lineage.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from complab.report.gather import Fact
@@ -13,6 +14,8 @@ FAILED, INDETERMINATE = "failed", "indeterminate"
 NOT_MEASURED, NOT_REPORTED = "not measured", "not reported"
 NOT_APPLICABLE = "\N{EN DASH}"
 ABSENT = (FAILED, INDETERMINATE, NOT_MEASURED, NOT_REPORTED, NOT_APPLICABLE)
+
+DIFFER = "processes do not agree"
 
 FACTORS = {"": 1, "s": 1, "ms": 1000}
 _ROUNDING = re.compile(r"^(\d) (decimals|significant|scientific)$")
@@ -77,6 +80,14 @@ class Number:
 def absent(ask: Ask, why: str, because: tuple[str, ...] = ()) -> Number:
     """What stands where there is no number: one of ABSENT, with the cells or facts that are to blame."""
     return Number(ask, why, because=because)
+
+
+def agreed(ask: Ask, told: Iterable[str], facts: tuple[Fact, ...]) -> Number:
+    """What calls or processes tell alike, as text; flagged, with all that is told, where they differ."""
+    texts = list(dict.fromkeys(text.replace("$PROJECT/", "") for text in told))
+    flags = ((DIFFER, ""),) if len(texts) > 1 else ()
+    text = " / ".join(texts)
+    return Number(ask, text, text, facts=facts, flags=flags)
 
 
 def rounded(value: float, rounding: str) -> str:
