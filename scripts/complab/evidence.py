@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import jsonschema
-import yaml
 
 from complab import units
-from complab.config import PROJECT, Cell
+from complab.config import PROJECT, Cell, read_yaml
 from complab.errors import Unverified
 
 SCHEMA_VERSION = 1
@@ -208,7 +207,7 @@ def schema_problem(provenance: object) -> str:
     """One line saying how a provenance record breaks its schema, empty if it does not."""
     if not _SCHEMA:
         path = PROJECT / "workflow" / "schemas" / "provenance.schema.yaml"
-        _SCHEMA.update(yaml.safe_load(path.read_text(encoding="utf-8")))
+        _SCHEMA.update(read_yaml(path))
     error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(_SCHEMA).iter_errors(provenance))
     if error is not None:
         place_in_record = ".".join(str(part) for part in error.absolute_path) or "top level"

@@ -6,14 +6,11 @@ OUTPUTS: results/{run}/planned.txt, the cells to measure and why; `plan`, `exper
 
 import json
 
-import yaml
-
 from complab import config as choices
 from complab import staleness
 
 with startup.problems_in_one_line():
-    with open(choices.CONFIG_FILE, encoding="utf-8") as stream:
-        overrides = choices.overrides_between(yaml.safe_load(stream), config)
+    overrides = choices.overrides_between(choices.read_yaml(choices.CONFIG_FILE), config)
     plan = staleness.Plan(choices.load(overrides=overrides))
 
 # The jobs read config.yaml themselves and get what the command line changed. It reaches them as a

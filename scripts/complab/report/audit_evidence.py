@@ -11,15 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from complab import attempts, config, evidence, facts, staleness
 from complab.config import Cell, Settings
 from complab.errors import EnvironmentProblem, Unverified, UsageProblem, counted, one_line
 from complab.measure import cache, ledger
 from complab.report import drawing, gather
 from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN
-from complab.report.register import LOADER
 from complab.report.tree import MALFORMED, Finding, Read, Tree
 
 # What a bundle lays over the configuration is a stranger's word: no plan may fill the memory.
@@ -44,18 +41,7 @@ def settings_of(tree: Tree) -> Settings:
     scale = tree.run.removeprefix("current-")
     guessed = {"scale": scale} if scale != tree.run and "scale" not in told else {}
     wanted = {key: value for key, value in told.items() if key not in drawing.NO_CHOICE}
-    return _load({**guessed, **wanted, "run": tree.run})
-
-
-def _load(overrides: dict) -> Settings:
-    """`config.load`, with the faster reader; what that cannot read, the other one complains of."""
-    try:
-        given = yaml.load(config.CONFIG_FILE.read_text(encoding="utf-8"), LOADER)
-    except (OSError, ValueError, yaml.YAMLError):
-        given = None
-    if not isinstance(given, dict):
-        return config.load(overrides=overrides)
-    settings = config.resolve(given, overrides=overrides)
+    settings = config.load(overrides={**guessed, **wanted, "run": tree.run})
     if sum(entry["replicates"] for entry in settings["experiments"].values()) > MOST_REPLICATES:
         raise UsageProblem(f"config.yaml: more than {MOST_REPLICATES} replicates in all; no run has as many")
     return settings

@@ -21,9 +21,6 @@ from complab.report.selection import Where
 CLAIMS_FILE = config.PROJECT / "workflow" / "claims.yaml"
 SCHEMA_FILE = config.PROJECT / "workflow" / "schemas" / "claims.schema.yaml"
 
-# The one written in C reads the same ten times as fast; not every build of the library has it.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 STRUCTURAL, ORDINAL, TIMING = CLASSES = ("structural", "ordinal", "timing")
 OPERATORS = {
     STRUCTURAL: ("equals", "at least", "at most", "is", "contains", "equals other", "more than other"),
@@ -103,7 +100,7 @@ class Register:
         return sizes | ({"workload": self.chapter["workload"]} if entry.get("workload", True) else {})
 
 
-class _UniqueKeys(LOADER):
+class _UniqueKeys(config.LOADER):
     """A second entry of the same key would silently replace the first and its claims."""
 
     def construct_mapping(self, node, deep=False):
@@ -124,7 +121,7 @@ def load(path: Path = CLAIMS_FILE) -> Register:
 
 def resolve(given: object, where: str = CLAIMS_FILE.name) -> Register:
     """The register of a claims file's values."""
-    schema = yaml.load(SCHEMA_FILE.read_text(encoding="utf-8"), LOADER)
+    schema = config.read_yaml(SCHEMA_FILE)
     if not jsonschema.Draft202012Validator(schema).is_valid(given):
         of_claim = {"$ref": "#/$defs/claim", "$defs": schema["$defs"]}
         for place, entry in _entries(given):

@@ -18,16 +18,14 @@ from functools import cached_property
 from pathlib import Path
 
 import jsonschema
-import yaml
 
 from complab import attempts, bundle, evidence, torchlog
-from complab.config import PROJECT, Cell
+from complab.config import PROJECT, Cell, read_yaml
 from complab.errors import Unverified, UsageProblem, one_line
 from complab.evidence import Row
 from complab.report import names
 from complab.report.classes import MISSING, TAMPERED
 from complab.report.gather import Fact
-from complab.report.register import LOADER
 
 FIGURE = "figure"
 # What reading a stranger's values can come to: they may be of any shape.
@@ -485,7 +483,7 @@ class _Schema:
 
     def __init__(self):
         path = PROJECT / "workflow" / "schemas" / "provenance.schema.yaml"
-        whole = yaml.load(path.read_text(encoding="utf-8"), LOADER)
+        whole = read_yaml(path)
         parts = whole["properties"]
         self._outline = _validator(whole | {"properties": dict.fromkeys(parts, True)})
         self._parts = {name: _validator(part) for name, part in parts.items()}
