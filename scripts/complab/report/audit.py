@@ -14,8 +14,8 @@ from complab.config import Cell, Settings
 from complab.errors import Problem, Unverified, counted
 from complab.report import audit_evidence, audit_exhibits
 from complab.report.audit_evidence import Account
-from complab.report.classes import CLASSES, FRESH, MISSING, TAMPERED
-from complab.report.tree import BUNDLE, Finding, Printed, Tree
+from complab.report.classes import CLASSES, FRESH, MISSING, TAMPERED, Finding
+from complab.report.tree import BUNDLE, Printed, Tree
 
 # Findings of one class about one file that a person is shown.
 SHOWN = 3

@@ -16,8 +16,9 @@ from complab.config import Cell, Settings
 from complab.errors import EnvironmentProblem, Unverified, UsageProblem, counted, one_line
 from complab.measure import cache, ledger
 from complab.report import drawing, gather
-from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN
-from complab.report.tree import MALFORMED, Finding, Read, Tree
+from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN, Finding
+from complab.report.reading import MALFORMED, Read
+from complab.report.tree import Tree
 
 # What a bundle lays over the configuration is a stranger's word: no plan may fill the memory.
 MOST_REPLICATES = 10_000

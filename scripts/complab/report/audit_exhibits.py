@@ -19,11 +19,11 @@ from complab.config import Settings
 from complab.errors import Unverified, UsageProblem, counted, one_line
 from complab.report import chain, drawing, names
 from complab.report import numbers as numbers_by_name
-from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN
+from complab.report.classes import MISSING, STALE, TAMPERED, UNPROVEN, Finding
 from complab.report.names import JUDGED, LINEAGE
 from complab.report.number import ABSENT
 from complab.report.redrawing import Redrawing
-from complab.report.tree import BUNDLE, FIGURE, Finding, Printed, Tree, printed
+from complab.report.tree import BUNDLE, FIGURE, Printed, Tree, printed
 
 # Files of the exhibits' folder that its manifest does not list: itself, and what is made of all of it later.
 UNLISTED = (names.MANIFEST, BUNDLE, f"{BUNDLE}.sha256")

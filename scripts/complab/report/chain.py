@@ -15,7 +15,8 @@ from complab import evidence, torchlog
 from complab.errors import Unverified, counted, one_line
 from complab.report import lineage
 from complab.report.number import Number
-from complab.report.tree import MALFORMED, Printed, Read, Tree
+from complab.report.reading import MALFORMED, Read
+from complab.report.tree import Printed, Tree
 
 SAME, NOTHING = "the same", "nothing to recompute: no number was measured"
 # Lines of a message of the log, and messages of a cell, that a chain holds; it tells how many more there are.

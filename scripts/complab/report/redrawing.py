@@ -11,7 +11,8 @@ from complab.report import claims, claims_table, drawing, gather, ledgers, linea
 from complab.report.classes import STALE, TAMPERED
 from complab.report.gather import Gathered
 from complab.report.names import JUDGED
-from complab.report.tree import MALFORMED, Tree
+from complab.report.reading import MALFORMED
+from complab.report.tree import Tree
 
 
 @dataclass

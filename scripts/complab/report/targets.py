@@ -14,9 +14,9 @@ from complab.errors import Unverified, UsageProblem, one_line
 from complab.report import names
 from complab.report.audit import Report, Scope, audit, unreadable
 from complab.report.audit_exhibits import PICTURES, embedded_digest, exhibit_of
-from complab.report.classes import TAMPERED, UNPROVEN
+from complab.report.classes import TAMPERED, UNPROVEN, Finding
 from complab.report.names import LINEAGE
-from complab.report.tree import BUNDLE, FIGURE, Finding, Printed, Tree
+from complab.report.tree import BUNDLE, FIGURE, Printed, Tree
 
 # So many matches are told with their whole chain; more are listed.
 CHAINS = 3
