@@ -10,7 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-CONTROL, REQUEST = Path(sys.argv[1]), Path(sys.argv[2])
 # What Inductor leaves of one graph on a CPU.
 KERNEL = "2i/c2id3iuk.main.so"
 CACHE = {
@@ -23,11 +22,11 @@ CACHE = {
 HEADER = "cabcdef.h.gch"
 
 
-def main() -> None:
-    folder, request = REQUEST.parent, json.loads(REQUEST.read_text(encoding="utf-8"))
+def main(control: Path, wanted: Path) -> None:
+    folder, request = wanted.parent, json.loads(wanted.read_text(encoding="utf-8"))
     told = {**request["cell"], "process": request["process"]}
     print("stub of", request["process"], flush=True)
-    if (CONTROL / "fail").exists():
+    if (control / "fail").exists():
         raise RuntimeError("planted failure")
     cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     hit, spawned = _use(cache, told["cache"])
@@ -35,7 +34,7 @@ def main() -> None:
     if not rows:
         rows = [_row("sum", "steady_eager", (index + 1) / 3, "s", index) for index in range(4)]
         rows.append(_row("sum", "within_tolerance", 1, "1", detail="größe, „3,5“; naïve"))
-        rows += [_row("more", "calls_made", index, "calls", index) for index in range(_number("rows"))]
+        rows += [_row("more", "calls_made", index, "calls", index) for index in range(int(_text(control, "rows") or 0))]
     counters = _counters(hit) if told["cache"] != "none" else {}
     facts = {
         "torch": _torch(),
@@ -47,7 +46,7 @@ def main() -> None:
         "outputs": "0" * 64,
         "spawned": spawned,
         "modules": [],
-        "temporary_folder": _text("temporary") or os.environ["TMPDIR"],
+        "temporary_folder": _text(control, "temporary") or os.environ["TMPDIR"],
     }
     (folder / "torch.log").write_text("", encoding="utf-8")
     lines = [json.dumps(row) + "\n" for row in rows]
@@ -95,14 +94,10 @@ def _torch() -> str:
     return version("torch")
 
 
-def _text(name: str) -> str:
-    path = CONTROL / name
+def _text(control: Path, name: str) -> str:
+    path = control / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def _number(name: str) -> int:
-    return int(_text(name) or 0)
-
-
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

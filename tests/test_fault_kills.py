@@ -231,10 +231,10 @@ def test_the_measuring_lock_is_the_machines_whatever_tmpdir_says(monkeypatch, tm
 @pytest.mark.fault("T17", "a failing cell with --keep-going and --retries")
 def test_a_failing_cell_stops_no_other_is_told_as_failed_and_keeps_each_log(tmp_path):
     project = stub.make(tmp_path, {"plain": ["none"], "other": ["none"]})
-    broken = 'if told["policy"] == "plain" and (CONTROL / "fail").exists():'
+    broken = 'if told["policy"] == "plain" and (control / "fail").exists():'
     text = Path(stub.__file__).with_name("stub_child.py").read_text()
     child = project.control / "child.py"
-    child.write_text(text.replace('if (CONTROL / "fail").exists():', broken))
+    child.write_text(text.replace('if (control / "fail").exists():', broken))
     assert broken in child.read_text()
     interpreter = project.python.read_text()
     project.python.write_text(
