@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from complab import bundle, config
+from complab.diagnose import command as diagnose
 from complab.errors import EXIT_FAILED, Problem, one_line
 from complab.report import classes, manuscript
 
@@ -36,7 +37,8 @@ def exit_with(command: Callable[[], int]) -> NoReturn:
 
 def _parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(
-        prog="complab", description="Audit, bundle and unpack the evidence of a run."
+        prog="complab",
+        description="Diagnose a torch.compile call; audit, bundle and unpack the evidence of a run.",
     )
     commands = flags.add_subparsers(required=True, metavar="COMMAND")
     told = "verify everything, or trace a number back to rows, log, code and machine"
@@ -77,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     take = commands.add_parser("unpack", help=told, description=told)
     take.add_argument("bundle", type=Path, help="the zip that `complab bundle` wrote")
     take.set_defaults(command=_unpack)
+    diagnose.add_to(commands)
     return flags
 
 

@@ -117,10 +117,7 @@ def _limit(axes: Axes, x: int) -> None:
 
 def _axes(grid, lengths: list[Number]) -> None:
     axes = grid[0][0]
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(10))
-    axes.yaxis.set_major_formatter(FuncFormatter(_duration))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    duration_axis(axes)
     axes.set_xlim(-0.7, len(lengths) + 1.3)
     axes.set_xticks(range(len(lengths)), [f"{x}\n{number.head}" for x, number in enumerate(lengths)])
     axes.figure.supxlabel("request, counted from 0, and below it its length in tokens", fontsize=8)
@@ -128,6 +125,14 @@ def _axes(grid, lengths: list[Number]) -> None:
         axes.grid(False, axis="x")
     for axes in grid[:, 0]:
         axes.set_ylabel("latency")
+
+
+def duration_axis(axes: Axes) -> None:
+    """A logarithmic axis for milliseconds that is labelled in seconds, milliseconds and microseconds."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(10))
+    axes.yaxis.set_major_formatter(FuncFormatter(_duration))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _duration(milliseconds: float, _position: int) -> str:

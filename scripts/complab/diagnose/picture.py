@@ -1,0 +1,81 @@
+"""What did each call of the stream cost, and what happened to it? The picture of a diagnosis."""
+
+import io
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from complab.report import call_stream, labels
+from complab.report.figures import STYLE, WIDTH
+
+NAME = "calls"
+HEIGHT = 2.6
+# Where a later call found nothing compiled at all.
+NOTHING = ("v", "white", "#505050")
+RAISED = ("P", "#B00020", "#B00020")
+
+
+def draw(told: dict) -> dict[str, bytes]:
+    """The picture's files by name; none where no compiled call was made."""
+    calls = told["stream"]
+    if not calls:
+        return {}
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rc_file(STYLE)
+        figure = Figure(figsize=(WIDTH, HEIGHT))
+        FigureCanvasAgg(figure)
+        _paint(figure, calls, told["mechanism"])
+        labels.settle(figure)
+        return _files(figure, told)
+
+
+def _paint(figure: Figure, calls: list[dict], mechanism: str | None) -> None:
+    axes = figure.add_subplot()
+    numbers = [each["call"] for each in calls]
+    axes.plot(numbers, [each["eager_s"] * 1e3 for each in calls], color="#808080", linewidth=0.9, zorder=2)
+    last = calls[-1]
+    at = (last["call"] + 0.6, last["eager_s"] * 1e3)
+    axes.annotate("eager", at, va="center", fontsize=7, color="#505050")
+    seen: dict[str, tuple] = {}
+    for each in calls:
+        shape, face, edge = seen.setdefault(each["fate"], _mark(each["fate"]))
+        axes.plot(
+            each["call"],
+            each["compiled_s"] * 1e3,
+            shape,
+            markerfacecolor=face,
+            markeredgecolor=edge,
+            zorder=4,
+        )
+    call_stream.duration_axis(axes)
+    axes.set_xlim(-0.7, last["call"] + 1 + len(calls) * 0.08)
+    axes.set_xlabel("call, counted from 0")
+    axes.set_ylabel("latency")
+    axes.grid(False, axis="x")
+    handles = [
+        Line2D([], [], linestyle="", marker=shape, markerfacecolor=face, markeredgecolor=edge, label=fate)
+        for fate, (shape, face, edge) in seen.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def _mark(fate: str) -> tuple[str, str, str]:
+    return {**call_stream.FATES, "raised": RAISED}.get(fate, NOTHING)
+
+
+def _files(figure: Figure, told: dict) -> dict[str, bytes]:
+    title = f"{told['subject']['name']}: what each call cost"
+    metadata = {
+        "pdf": {"Title": title, "CreationDate": None},
+        "svg": {"Title": title, "Date": None},
+        "png": {"Title": title},
+    }
+    files = {}
+    for kind, about in metadata.items():
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, metadata=about)
+        files[f"{NAME}.{kind}"] = content.getvalue()
+    return files

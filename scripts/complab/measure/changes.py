@@ -1,0 +1,158 @@
+"""What may a run change about a subject, so that a cause is tested and nothing else?"""
+
+import contextlib
+from collections.abc import Callable
+
+import torch
+
+from complab.measure import dynamo, left, regions
+from complab.measure.passes import Actor, Stage
+
+
+@contextlib.contextmanager
+def settings(wanted: dict[str, object]):
+    """Settings of Dynamo and Inductor inside; what the release does not have is left out.
+
+    `left_out` is no setting but a list of functions whose calls a graph leaves out.
+    """
+    wanted, before = dict(wanted), {}
+    for name in wanted.pop("left_out", []):
+        regions.leave_out(_function(name))
+    try:
+        for name, value in wanted.items():
+            name = regions.limit_setting() if name == "recompile_limit" else name
+            if regions.has_setting(name):
+                before[name] = regions.set_setting(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            regions.set_setting(name, value)
+
+
+def _function(name: str) -> Callable:
+    """The function of a dotted name: `logging.Logger.info`, `print`."""
+    module, _, rest = name.partition(".")
+    found = __import__(module) if rest else __import__("builtins")
+    for part in (rest or name).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def actor(name: str, run: dict) -> Actor:
+    """The compiled form with the changes that a run lists.
+
+    ``options`` are laid over the author's (None takes one away), ``hold`` keeps properties as they were in
+    the first call, ``mark`` tells Dynamo which axes move, ``fresh_from`` forgets every variant before each
+    call from that one on, ``weak_marks`` turns `mark_dynamic` into a form that a program may overrule, and
+    ``without_modes`` makes each call outside of every dispatch mode.
+    """
+    hold, mark, fresh = run.get("hold"), run.get("mark", []), run.get("fresh_from")
+    keeper = _Keeper(hold) if hold else None
+
+    def arguments(index: int, given: tuple, named: dict) -> tuple[tuple, dict]:
+        if keeper:
+            given, named = keeper.arguments(given, named)
+        for path, axis in mark:
+            value = dict(left.named_arguments(given, named)).get(path)
+            if isinstance(value, torch.Tensor) and axis < value.dim():
+                regions.mark_moving(value, axis)
+        return given, named
+
+    def before(index: int, stage: Stage) -> None:
+        if keeper:
+            keeper.state(stage)
+        if fresh is not None and index >= fresh:
+            dynamo.forget_variants()
+
+    around = regions.outside_of_modes if run.get("without_modes") else contextlib.nullcontext
+    making = regions.weak_marks if run.get("weak_marks") else contextlib.nullcontext
+    options = run.get("options", {})
+    return Actor(name, True, options, arguments=arguments, before=before, around=around, making=making)
+
+
+class _Keeper:
+    """Holds still what moved: arguments, plain state and surroundings as they were in the first call."""
+
+    def __init__(self, places: list[list[str]]):
+        self._arguments = {name for place, name in places if place == "argument"}
+        self._states = {name for place, name in places if place == "state"}
+        self._grad_mode = any(place == "surroundings" for place, _ in places)
+        self._first: dict[str, object] = {}
+
+    def arguments(self, given: tuple, named: dict) -> tuple[tuple, dict]:
+        names = [f"[{index}]" for index in range(len(given))]
+        kept = tuple(self._kept(name, value) for name, value in zip(names, given, strict=True))
+        return kept, {name: self._kept(name, value) for name, value in named.items()}
+
+    def _kept(self, name: str, value: object) -> object:
+        if not any(path == name or path.startswith((f"{name}[", f"{name}.")) for path in self._arguments):
+            return value
+        return self._first.setdefault(name, value)
+
+    def state(self, stage: Stage) -> None:
+        if self._grad_mode:
+            torch.set_grad_enabled(self._first.setdefault("grad mode", torch.is_grad_enabled()))
+        for name in self._states:
+            holder, attribute = _holder(stage, name)
+            if holder is not None and hasattr(holder, attribute):
+                value = self._first.setdefault(name, getattr(holder, attribute))
+                setattr(holder, attribute, value)
+
+
+def _holder(stage: Stage, name: str) -> tuple[object | None, str]:
+    """The object that has a plain value by its name in `left.State`, and the attribute's name."""
+    if name.startswith("global "):
+        return stage.subject.module, name.removeprefix("global ")
+    path, _, attribute = name.rpartition(".")
+    model = getattr(stage.model, "__self__", stage.model)
+    if not isinstance(model, torch.nn.Module):
+        return None, attribute
+    return dict(model.named_modules()).get(path), attribute
+
+
+def in_float64() -> Actor:
+    """Eager in float64: model, and every floating-point argument."""
+
+    def prepare(model: Callable) -> Callable:
+        return model.double() if isinstance(model, torch.nn.Module) else model
+
+    return Actor("float64", prepare=prepare, arguments=lambda _, given, named: _each(given, named, _double))
+
+
+# A little more than the rounding of float32: what a program cannot be asked to be indifferent to.
+NUDGE = 2.0**-22
+
+
+def nudged() -> Actor:
+    """Eager from inputs that are moved by about their own rounding."""
+    return Actor("nudged", arguments=lambda _, given, named: _each(given, named, _nudge))
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    return _like(tensor, tensor.detach().double())
+
+
+def _nudge(tensor: torch.Tensor) -> torch.Tensor:
+    eps = max(torch.finfo(tensor.dtype).eps, NUDGE)
+    generator = torch.Generator().manual_seed(0)
+    sign = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.device) * 2 - 1
+    return _like(tensor, tensor.detach() * (1 + eps * sign.to(tensor.dtype)))
+
+
+def _like(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return value.to(value.dtype).requires_grad_(tensor.requires_grad)
+
+
+def _each(given: tuple, named: dict, change: Callable) -> tuple[tuple, dict]:
+    """Arguments with every floating-point tensor changed, in nested lists, tuples and dicts too."""
+
+    def of(value: object) -> object:
+        if isinstance(value, torch.Tensor):
+            return change(value) if value.is_floating_point() else value
+        if isinstance(value, dict):
+            return type(value)((key, of(item)) for key, item in value.items())
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(of, value))
+        return type(value)(map(of, value)) if isinstance(value, list | tuple) else value
+
+    return tuple(of(value) for value in given), {key: of(value) for key, value in named.items()}

@@ -1,0 +1,360 @@
+"""How does a subject fare in each of the ways that a diagnosis asks for?
+
+The script of a diagnosis's processes: `timed` makes the runs that its settings list and notes what came of
+each call at once, so that a process that dies or hangs leaves word of where. Standard library and torch
+only.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from complab import torchlog
+from complab.measure import capture, changes, dynamo, failure, left, moves, regions, search, subject
+from complab.measure.passes import EAGER, Actor, Outcome, Stage, Watch, side_by_side
+
+NEW, REUSE, REFUSED, AFTER_LIMIT, SKIPPED, NOTHING = FATES = (
+    "new variant",
+    "reuse",
+    "refused attempt",
+    "eager after the limit",
+    "frame skipped",
+    "nothing compiled",
+)
+# The largest few tell what differs; a model may have thousands of tensors.
+DIFFERENCES = 5
+MINIMUM_ROUNDS = 5
+MAXIMUM_ROUNDS = 200
+
+
+class Notes:
+    """Facts as JSON lines, each on disk before the next call begins."""
+
+    def __init__(self, path: Path):
+        self._file = path.open("a", encoding="utf-8")
+
+    def add(self, **facts) -> None:
+        self._file.write(json.dumps(facts, ensure_ascii=False, default=str) + "\n")
+        self._file.flush()
+
+
+def timed(bench) -> None:
+    """Make the runs of the bench's settings, see `RUNS`; what cannot be used is noted and ends them."""
+    wanted = bench.settings["diagnosis"]
+    notes = Notes(Path(wanted["notes"]))
+    with _quiet():
+        try:
+            for number, run in enumerate(wanted["runs"]):
+                notes.add(begin=run["label"])
+                dynamo.forget_variants()
+                with changes.settings(run.get("settings", {})):
+                    RUNS[run["kind"]](bench, wanted["spec"], run, notes, f"run {number}")
+                notes.add(end=run["label"])
+        except subject.SubjectProblem as problem:
+            notes.add(unusable=str(problem))
+        except (SystemExit, KeyboardInterrupt) as ending:
+            notes.add(unusable=f"it ends the process: {type(ending).__name__} {ending}".rstrip())
+        except Exception as error:
+            # What the subject's own file raises when it is executed; anything else is a fault of this code.
+            if not _of_subject(error, wanted["spec"]):
+                raise
+            notes.add(unusable=f"executing it raises {failure.tell(error)}")
+
+
+def _of_subject(error: BaseException, spec: str) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = {Path(__file__).parent, Path(__file__).parents[1]}
+    last = next((frame for frame in reversed(frames) if Path(frame.filename).parent in own), None)
+    return last is None or Path(last.filename) == Path(subject.__file__) or isinstance(error, SyntaxError)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """What a subject prints goes nowhere: it may be any amount, and the terminal is the diagnosis's."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _actor(run: dict) -> Actor:
+    """The actor that a run asks for beside eager."""
+    return changes.actor(run.get("actor", "compiled"), run)
+
+
+def eager(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
+    """The program without torch.compile, twice: does it run, does it repeat itself, what moves?"""
+    moved, described = moves.Moves(), False
+    for index, (first, second), stages in side_by_side(
+        [Actor(EAGER), Actor("again")], spec, bench.settings["seed"]
+    ):
+        stage = stages[0]
+        if not described:
+            notes.add(subject=_described(stage))
+            names, described = moves.parameter_names(regions.code_of(stage.model)), True
+        if not first.error:
+            moved.note(first.arguments, first.named, stage.state.now, names)
+        notes.add(
+            call=index,
+            seconds={EAGER: first.seconds},
+            error=_errors([first, second], spec),
+            **_compared(first, second, stages, bench.settings["tolerance"]),
+        )
+    notes.add(moved=moved.moved())
+
+
+def _described(stage: Stage) -> dict:
+    model, options = stage.model, stage.options
+    return {
+        "model": type(model).__qualname__ if isinstance(model, torch.nn.Module) else _named(model),
+        "is_module": isinstance(model, torch.nn.Module),
+        "options": {key: _plain(value) for key, value in options.items()},
+        "trains": stage.loss is not None,
+        "real_calls": stage.subject.real_calls,
+        "tolerance": stage.subject.tolerance,
+        "between": hasattr(stage.subject.module, "between"),
+        "dtypes": sorted({str(each.dtype) for each in _tensors_of(stage)}),
+    }
+
+
+def _tensors_of(stage: Stage) -> list[torch.Tensor]:
+    return [value for value in stage.state.now.values() if isinstance(value, torch.Tensor)]
+
+
+def _named(model: Callable) -> str:
+    return getattr(model, "__qualname__", type(model).__qualname__)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value if isinstance(value, bool | int | float | str | None) else _named(value)
+
+
+def compiled(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
+    """Eager and a changed or unchanged compiled form side by side, and the steady state if all went well."""
+    actors, stages = [Actor(EAGER), _actor(run)], []
+    watch, fates, fine = Watch(bench, case), Fates(), True
+    told = side_by_side(actors, spec, bench.settings["seed"], watch, run.get("until"))
+    for index, (expected, actual), stages in told:
+        found = _compared(expected, actual, stages, bench.settings["tolerance"])
+        fine = fine and not actual.error and not expected.error and found["within"]
+        notes.add(
+            call=index,
+            seconds={EAGER: expected.seconds, "compiled": actual.seconds},
+            error=_errors([expected, actual], spec),
+            draws=expected.draws,
+            **found,
+            **fates.of(actual, stages[1]),
+        )
+    if run.get("steady") and fine and stages:
+        notes.add(steady=_steady(stages, run["steady"]))
+
+
+def _compared(
+    expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict, widened=False
+) -> dict:
+    """In what two outcomes, and the states after them, differ: the worst few, and whether all is within."""
+    names = set().union(*(stage.state.look() for stage in stages))
+    if expected.error or actual.error:
+        return {"differences": [], "within": not (expected.error or actual.error), "rng_same": True}
+    tolerance = {**tolerance, **stages[0].subject.tolerance}
+    found = left.differences(expected.left, actual.left, tolerance, widened)
+    before, after = (
+        {name: stage.state.now[name] for name in names if name in stage.state.now} for stage in stages[:2]
+    )
+    found += left.compared(left.STATE, before, after, tolerance, widened)
+    worst = sorted(found, key=lambda each: each.within)[:DIFFERENCES]
+    return {
+        "differences": [each.as_dict() for each in worst],
+        "within": all(each.within for each in found),
+        "rng_same": expected.left.rng == actual.left.rng,
+    }
+
+
+def _errors(outcomes: list[Outcome], spec: str) -> dict:
+    return {each.actor: _error(each.error, spec) for each in outcomes if each.error}
+
+
+def _error(error: Exception, spec: str) -> dict:
+    """The exception, its chain to the root cause, and the subject's own line it came through last."""
+    chain = failure.chain(error)
+    return {
+        "told": failure.tell(error),
+        "chain": [[type(each).__name__, " ".join(str(each).split())[:2000]] for each in chain],
+        "where": _place_in(chain, spec),
+    }
+
+
+def _place_in(chain: list[BaseException], spec: str) -> list | None:
+    """File, line and source of the innermost frame below the subject's folder, of the root cause first."""
+    folder = Path(spec).resolve().parent if spec.endswith(".py") else None
+    for error in reversed(chain):
+        frames = traceback.extract_tb(error.__traceback__)
+        for frame in reversed(frames):
+            if folder and Path(frame.filename).resolve().is_relative_to(folder):
+                return [frame.filename, frame.lineno, frame.line or ""]
+    return None
+
+
+class Fates:
+    """What became of each compiled call, by what Dynamo kept and which graphs ran, never by the clock."""
+
+    def __init__(self):
+        self._limited = False
+
+    def of(self, outcome: Outcome, stage: Stage) -> dict:
+        """The call's fate and facts as they are noted; nothing of an actor that compiles nothing."""
+        facts = outcome.facts
+        if not facts:
+            return {}
+        log: torchlog.Log = facts["log"]
+        frames = facts["frames"]
+        kept = facts["compiled"] if frames is None else sum(frame.kept for frame in frames)
+        given_up = [frame for frame in frames or [] if not frame.kept]
+        if outcome.error and given_up:
+            # What it raised went to the caller, so it was not skipped.
+            given_up.pop()
+        self._limited = self._limited or bool(log.limits)
+        fate = self._fate(outcome, kept, facts, bool(log.limits))
+        refused = fate in (REFUSED, AFTER_LIMIT) and stage.actor.compiled
+        return {
+            "fate": fate,
+            "kept": kept,
+            "graphs": facts["graphs"],
+            "captured": facts["captured"],
+            "runs": facts["runs"],
+            "modes": facts["modes"],
+            "skipped": [[capture.name_of(frame), frame.file, frame.line, frame.reason] for frame in given_up],
+            "breaks": [
+                [each.file, each.lineno, each.source, each.reason, each.frame_skipped] for each in log.breaks
+            ],
+            "recompiles": [
+                [each.function, [[item.entry, item.text] for item in each.failures]]
+                for each in log.recompiles
+            ],
+            "limits": [[each.setting, each.limit, each.function, each.last_reason] for each in log.limits],
+            "refusals": regions.refusals(stage.model, outcome.arguments, outcome.named) if refused else None,
+        }
+
+    def _fate(self, outcome: Outcome, kept: int, facts: dict, limited: bool) -> str:
+        if outcome.error:
+            return "raised"
+        if limited:
+            return REFUSED
+        if kept:
+            return NEW
+        if facts["runs"]:
+            return REUSE
+        if facts["tried"]:
+            return SKIPPED
+        return AFTER_LIMIT if self._limited else NOTHING
+
+
+def _steady(stages: list[Stage], budget: float) -> dict:
+    """Seconds of whole passes over the stream, interleaved: eager, compiled and eager again.
+
+    As many rounds as the seconds of the budget allow; their order turns, so that drift falls on all alike.
+    """
+    turn = [(EAGER, stages[0]), ("compiled", stages[1]), ("control", stages[0])]
+    rounds: dict[str, list[float]] = {name: [] for name, _ in turn}
+    calls = 0
+    gc.collect()
+    gc.disable()
+    try:
+        end = time.monotonic() + budget
+        for number in range(-1, MAXIMUM_ROUNDS):
+            for name, stage in turn if number % 2 == 0 else reversed(turn):
+                seconds = stage.timed_pass()
+                if number >= 0:
+                    rounds[name].append(seconds)
+            calls = stages[0].calls_made
+            if number + 1 >= MINIMUM_ROUNDS and time.monotonic() > end:
+                break
+    finally:
+        gc.enable()
+    return {"rounds": rounds, "calls": calls}
+
+
+def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
+    """Eager, compiled, float64 and eager from slightly moved inputs: how far is each from float64?"""
+    actors = [Actor(EAGER), Actor("compiled", compiled=True), changes.in_float64(), changes.nudged()]
+    tolerance = bench.settings["tolerance"]
+    for index, told, stages in side_by_side(actors, spec, bench.settings["seed"], None, run.get("until")):
+        if errors := _errors(told, spec):
+            notes.add(call=index, error=errors)
+            return
+        for stage in stages:
+            stage.state.look()
+        plain, compiled_, double, moved = (each.left for each in told)
+        notes.add(
+            call=index,
+            eager_error=_largest(left.differences(double, plain, tolerance, widened=True)),
+            compiled_error=_largest(left.differences(double, compiled_, tolerance, widened=True)),
+            nudged=_largest(left.differences(plain, moved, tolerance)),
+            difference=_largest(left.differences(plain, compiled_, tolerance)),
+        )
+
+
+def _largest(found: list[left.Difference]) -> dict:
+    """The largest absolute difference and the largest relative one; values without a size decide."""
+    sized = [each for each in found if each.largest == each.largest]
+    return {
+        "absolute": max((each.largest for each in sized), default=0.0),
+        "relative": max((each.relative for each in sized), default=0.0),
+        "unsized": len(found) - len(sized),
+    }
+
+
+def captured(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
+    """What explain and fullgraph say of one call, and how often each broken line runs in it."""
+    index = run["call"]
+    stage = Stage(Actor(EAGER), spec, bench.settings["seed"])
+    arguments, named = stage.arguments_of(index)
+    model = partial(stage.model, **named) if named else stage.model
+    for what, ask in (
+        ("lines", lambda: search.line_counts(model, arguments, run.get("lines", []))),
+        ("explain", lambda: vars(capture.explain_summary(model, *arguments))),
+        (
+            "fullgraph",
+            lambda: vars(capture.fullgraph_outcome(model, *arguments, **_capturing(stage.options))),
+        ),
+    ):
+        told, error = failure.guarded(ask)
+        notes.add(**{what: {"raises": failure.tell(error)} if error else told})
+
+
+def _capturing(options: dict) -> dict:
+    return {key: value for key, value in options.items() if key == "dynamic"}
+
+
+def narrowed(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
+    """Which is the smallest submodule that alone still breaks the graph? Each step of the search is noted."""
+    stage = Stage(Actor(EAGER), spec, bench.settings["seed"])
+    arguments, named = stage.arguments_of(run["call"])
+    for step in search.smallest_submodule(stage.model, arguments, named, _capturing(stage.options)):
+        notes.add(step=step)
+
+
+RUNS = {
+    "eager": eager,
+    "compiled": compiled,
+    "precision": precision,
+    "captured": captured,
+    "narrowed": narrowed,
+}
