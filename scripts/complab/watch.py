@@ -39,8 +39,16 @@ def main(argv: list[str] | None = None) -> None:
     with contextlib.suppress(BrokenPipeError):
         print(watching.text(told), file=sys.stderr, flush=True)
     if raised is not None:
-        # As without us: its traceback, its exit status.
-        raise raised
+        # As without us: its exit status, and its traceback without the frames that started it.
+        raise raised.with_traceback(_own_frames(raised, arguments.program))
+
+
+def _own_frames(raised: BaseException, program: str):
+    """The traceback from the program's own first frame on; all of it where there is none."""
+    frame = raised.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != program:
+        frame = frame.tb_next
+    return frame or raised.__traceback__
 
 
 def parser() -> argparse.ArgumentParser:

@@ -48,10 +48,10 @@ class Case:
     def moved(self) -> list[dict]:
         return self.eager.first("moved", [])
 
-    def tried(self, label: str, cache: str | None = None, **changes) -> Noted:
+    def tried(self, label: str, cache: str = "", **changes) -> Noted:
         """One more compiled run with these changes, in a process of its own."""
         run = {"kind": "compiled", "label": label, **changes}
-        done = self.lab.process([run], cache or f"cache of {label}".replace(" ", "-"))
+        done = self.lab.process([run], cache)
         noted = done.runs.get(label, Noted())
         if done.died:
             noted.lines.append({"call": len(noted.calls), "error": {COMPILED: died(done)}})
@@ -65,7 +65,7 @@ class Case:
             {"kind": "compiled", "label": f"backend {name}", "until": until, "options": _backend(name)}
             for name in names
         ]
-        done = self.lab.process(runs, "cache-of-layers") if runs else Process({})
+        done = self.lab.process(runs) if runs else Process({})
         return {name: done.runs.get(f"backend {name}", Noted()) for name in names}
 
 

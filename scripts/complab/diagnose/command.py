@@ -148,7 +148,7 @@ def _diagnosed(opened: lab.Lab, quick: bool, say) -> dict:
         {"kind": "eager", "label": "eager"},
         {"kind": "compiled", "label": "compiled", "steady": cost.STEADY_SECONDS[quick]},
     ]
-    first = opened.process(runs)
+    first = opened.process(runs, "cache")
     if first.unusable:
         raise UsageProblem(f"subject: {first.unusable}")
     case = Case(opened, first, quick)

@@ -84,9 +84,10 @@ def _result(changed: str, before: str, after: str, confirmed: bool) -> dict:
 
 def _measured(case: Case, tests: list[Test], measure: Callable) -> list[dict]:
     """Each test against the unchanged program, all in one process and under the same backend."""
-    runs = [{"kind": "compiled", "label": "unchanged", **_backend(case, {})}]
+    own = {"own_backend": True} if any(test.changes.get("own_backend") for test in tests) else {}
+    runs = [{"kind": "compiled", "label": "unchanged", **_backend(case, own)}]
     runs += [{"kind": "compiled", "label": test.changed, **_backend(case, test.changes)} for test in tests]
-    done = case.lab.process(runs, "cache-of-interventions")
+    done = case.lab.process(runs)
     before = measure(done.runs.get("unchanged", Noted()))
     found = []
     for test in tests:
@@ -266,7 +267,7 @@ def _narrowed(case: Case, judged: Judgement) -> dict:
         return _none()
     index = next((line["call"] for line in case.stream.calls if line.get("breaks") or line.get("skipped")), 0)
     run_ = {"kind": "narrowed", "label": "narrowed", "call": index}
-    steps = case.lab.process([run_], "cache-of-search").runs.get("narrowed", Noted()).all("step")
+    steps = case.lab.process([run_]).runs.get("narrowed", Noted()).all("step")
     failing = [step for step in steps if step["fails"]]
     if not failing:
         return _none("no submodule alone breaks: the break is in the module's own forward")

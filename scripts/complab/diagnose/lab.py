@@ -66,12 +66,12 @@ class Lab:
         self._sealed, self._settings = sealed, settings
         self.processes: list[Process] = []
 
-    def process(self, runs: list[dict], cache: str = "cache") -> Process:
-        """Make these runs in one process on a cache folder of that name; an unused name is an empty cache."""
+    def process(self, runs: list[dict], cache: str = "") -> Process:
+        """Make these runs in one process, on the cache folder of that name or on an empty one of its own."""
         number = len(self.processes) + 1
         labels = ", ".join(run["label"] for run in runs)
         self._say(f"process {number}: {labels}")
-        folder = self._place.root / cache
+        folder = self._place.root / (cache or f"cache-{number}")
         folder.mkdir(exist_ok=True)
         notes = self._place.root / f"notes-{number}.jsonl"
         notes.touch()

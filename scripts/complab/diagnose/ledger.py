@@ -66,7 +66,7 @@ def instruments(case: Case) -> dict:
     calls = case.stream.calls
     index = next((line["call"] for line in calls if line.get("breaks") or line.get("skipped")), 0)
     run = {"kind": "captured", "label": "captured", "call": index, "lines": capture.break_lines(case.calls)}
-    noted = case.lab.process([run], "cache-of-capture").runs.get("captured", Noted())
+    noted = case.lab.process([run]).runs.get("captured", Noted())
     explain, fullgraph = noted.first("explain", {}), noted.first("fullgraph", {})
     counts = noted.first("lines", [])
     told = {}

@@ -101,7 +101,8 @@ def correct(case: Case) -> Judgement:
         told = f"eager differs from itself: {_told(control[1][0])}, so call {index} says nothing"
         return Judgement(NO_EVIDENCE, told, instrument="eager against eager")
     worst = found[0]
-    told = f"call {index} differs in the {worst['where']} {worst['name']}: {_told(worst)}".replace("  ", " ")
+    name = " ".join(filter(None, (worst["where"], worst["name"])))
+    told = f"call {index} differs in the {name}: {_told(worst)}"
     word, instrument, facts = _cause(case, index, found)
     facts["calls that differ"] = sum(not line.get("within", True) for line in case.stream.calls)
     return Judgement(FAIL, told, word, instrument, facts=facts)
@@ -174,7 +175,7 @@ def _not_finite(found: list[dict]) -> bool:
 def _rounding(case: Case, index: int, facts: dict) -> str:
     """`ill-conditioned`, `low-precision`, or nothing where float64 tells neither."""
     run = {"kind": "precision", "label": "float64", "until": index}
-    done = case.lab.process([run], "cache-of-float64")
+    done = case.lab.process([run])
     noted = done.runs.get("float64")
     line = (
         next((each for each in noted.calls if each["call"] == index and "nudged" in each), None)

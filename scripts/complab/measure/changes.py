@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from complab.measure import dynamo, left, regions
+from complab.measure import dynamo, regions, remains
 from complab.measure.passes import Actor, Stage
 
 
@@ -53,7 +53,7 @@ def actor(name: str, run: dict) -> Actor:
         if keeper:
             given, named = keeper.arguments(given, named)
         for path, axis in mark:
-            value = dict(left.named_arguments(given, named)).get(path)
+            value = dict(remains.named_arguments(given, named)).get(path)
             if isinstance(value, torch.Tensor) and axis < value.dim():
                 regions.mark_moving(value, axis)
         return given, named
@@ -100,7 +100,7 @@ class _Keeper:
 
 
 def _holder(stage: Stage, name: str) -> tuple[object | None, str]:
-    """The object that has a plain value by its name in `left.State`, and the attribute's name."""
+    """The object that has a plain value by its name in `remains.State`, and the attribute's name."""
     if name.startswith("global "):
         return stage.subject.module, name.removeprefix("global ")
     path, _, attribute = name.rpartition(".")

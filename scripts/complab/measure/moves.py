@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from complab.measure import left
+from complab.measure import remains
 
 # Enough to see a pattern; how many there were is counted on.
 KEPT = 12
@@ -31,7 +31,7 @@ class Moves:
     def moved(self) -> list[dict]:
         """Each property with more than one value: where it is, its values in order, and how many there were.
 
-        ``path`` is the name that `left.named_arguments` and `left.State` give it.
+        ``path`` is the name that `remains.named_arguments` and `remains.State` give it.
         """
         return [
             {
@@ -77,11 +77,11 @@ def _of_value(value: object, name: str) -> Iterator[tuple[str, str, str]]:
         what = "keys" if isinstance(container, dict) else "length"
         told = ", ".join(map(repr, container)) if isinstance(container, dict) else str(len(container))
         yield path, what, told
-    for path, leaf in left.leaves(value, name):
+    for path, leaf in remains.leaves(value, name):
         yield path, "type", type(leaf).__qualname__
         if isinstance(leaf, torch.Tensor):
             yield from ((path, what, told) for what, told in _of_tensor(leaf))
-        elif isinstance(leaf, left.PLAIN):
+        elif isinstance(leaf, remains.PLAIN):
             yield path, "value", repr(leaf)
         else:
             yield path, "identity", str(id(leaf))
@@ -99,7 +99,7 @@ def _of_tensor(tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
         yield "layout", "contiguous" if tensor.is_contiguous() else f"strides {tuple(tensor.stride())}"
 
 
-def _containers(value: object, name: str, depth: int = left.DEPTH) -> Iterator[tuple[str, object]]:
+def _containers(value: object, name: str, depth: int = remains.DEPTH) -> Iterator[tuple[str, object]]:
     if depth and isinstance(value, dict):
         yield name, value
         for key, item in value.items():

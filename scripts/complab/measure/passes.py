@@ -16,7 +16,7 @@ from functools import partial
 
 import torch
 
-from complab.measure import dynamo, failure, left, regions, subject
+from complab.measure import dynamo, failure, regions, remains, subject
 
 EAGER = "eager"
 _PROCESS = os.getpid()
@@ -60,7 +60,7 @@ class Outcome:
 
     actor: str
     seconds: float = 0.0
-    left: left.Left | None = None
+    left: remains.Remains | None = None
     error: Exception | None = None
     facts: dict = field(default_factory=dict)
     draws: bool = False
@@ -85,7 +85,7 @@ class Stage:
         if actor.compiled and regions.is_compiled(self.options):
             self.run, self.counting = regions.compile_counting(self.model, self.options)
         self.loss = self.subject.loss
-        self.state = left.State(self.model, self.subject.module)
+        self.state = remains.State(self.model, self.subject.module)
         self._ambient = Ambient()
         self.again()
 
@@ -107,7 +107,7 @@ class Stage:
             index, arguments, named = item
             arguments, named = self.actor.arguments(index, arguments, named)
             self.actor.before(index, self)
-            left.clear_gradients(self.model)
+            remains.clear_gradients(self.model)
             return self._call(index, arguments, named, watch, keep)
 
     def again(self) -> None:
@@ -145,7 +145,7 @@ class Stage:
     def _timed_call(self, index: int, arguments: tuple, named: dict) -> int:
         run, loss = self.run, self.loss
         if loss is not None:
-            left.clear_gradients(self.model)
+            remains.clear_gradients(self.model)
         _drain()
         start = time.perf_counter_ns()
         returned = run(*arguments, **named)
@@ -156,7 +156,7 @@ class Stage:
 
     def _call(self, index: int, arguments: tuple, named: dict, watch: Callable | None, keep: bool) -> Outcome:
         told = Outcome(self.actor.name, arguments=arguments, named=named)
-        streams = left.random_streams()
+        streams = remains.random_streams()
         stance = contextlib.nullcontext() if self.actor.compiled else as_eager()
         watching = watch(self, index, told) if watch else contextlib.nullcontext()
         with stance, self.actor.around(), watching:
@@ -164,10 +164,10 @@ class Stage:
         if os.getpid() != _PROCESS:
             # The subject forked and its child came back here: it may not go on measuring.
             os._exit(0)
-        told.draws = left.random_streams() != streams
+        told.draws = remains.random_streams() != streams
         if keep and not told.error:
-            gradients = left.gradients_of(self.model, arguments, named)
-            told.left = left.of_call(returned, arguments, named, gradients)
+            gradients = remains.gradients_of(self.model, arguments, named)
+            told.left = remains.of_call(returned, arguments, named, gradients)
         return told
 
 

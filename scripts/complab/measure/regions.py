@@ -6,6 +6,7 @@ backend alike. Together with `complab.measure.dynamo` the only module that touch
 """
 
 import contextlib
+import functools
 import inspect
 import io
 import logging
@@ -31,18 +32,12 @@ class Counting:
         run = self._compiler(graph, inputs, **options)
         self.compiled += 1
 
+        # With the marks that Inductor leaves on it, which say how it wants to be called.
+        @functools.wraps(run)
         def counted(*arguments):
             self.runs += 1
             return run(*arguments)
 
-        # Inductor marks a callable that takes its inputs as one list, which is freed before the call ends.
-        if getattr(run, "_boxed_call", False):
-
-            def counted(arguments):
-                self.runs += 1
-                return run(arguments)
-
-            counted._boxed_call = True
         return counted
 
     def reset(self) -> None:
@@ -148,9 +143,11 @@ def listen(stream: io.TextIOBase) -> Callable[[], None]:
     enabled = set(_internal.log_state.artifact_names)
     for name in LISTENED:
         _internal.log_state.enable_artifact(name)
-    levels = [(each, each.level) for each in loggers]
+    before = [(each, each.level, each.propagate) for each in loggers]
     for each in loggers:
         each.setLevel(logging.DEBUG)
+        # Only what the program itself asked for may reach its own output.
+        each.propagate = each.propagate and each.artifact_name in enabled
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_internal.TorchLogsFormatter())
     # The limit is told by a plain warning.
@@ -161,8 +158,9 @@ def listen(stream: io.TextIOBase) -> Callable[[], None]:
     def stop() -> None:
         for each in heard:
             each.removeHandler(handler)
-        for each, level in levels:
+        for each, level, propagate in before:
             each.setLevel(level)
+            each.propagate = propagate
         _internal.log_state.artifact_names = enabled
 
     return stop

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from complab import torchlog
-from complab.measure import capture, changes, dynamo, failure, left, moves, regions, search, subject
+from complab.measure import capture, changes, dynamo, failure, moves, regions, remains, search, subject
 from complab.measure.passes import EAGER, Actor, Outcome, Stage, Watch, side_by_side
 
 NEW, REUSE, REFUSED, AFTER_LIMIT, SKIPPED, NOTHING = FATES = (
@@ -174,11 +174,11 @@ def _compared(
     if expected.error or actual.error:
         return {"differences": [], "within": not (expected.error or actual.error), "rng_same": True}
     tolerance = {**tolerance, **stages[0].subject.tolerance}
-    found = left.differences(expected.left, actual.left, tolerance, widened)
+    found = remains.differences(expected.left, actual.left, tolerance, widened)
     before, after = (
         {name: stage.state.now[name] for name in names if name in stage.state.now} for stage in stages[:2]
     )
-    found += left.compared(left.STATE, before, after, tolerance, widened)
+    found += remains.compared(remains.STATE, before, after, tolerance, widened)
     worst = sorted(found, key=lambda each: each.within)[:DIFFERENCES]
     return {
         "differences": [each.as_dict() for each in worst],
@@ -304,14 +304,14 @@ def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
         plain, compiled_, double, moved = (each.left for each in told)
         notes.add(
             call=index,
-            eager_error=_largest(left.differences(double, plain, tolerance, widened=True)),
-            compiled_error=_largest(left.differences(double, compiled_, tolerance, widened=True)),
-            nudged=_largest(left.differences(plain, moved, tolerance)),
-            difference=_largest(left.differences(plain, compiled_, tolerance)),
+            eager_error=_largest(remains.differences(double, plain, tolerance, widened=True)),
+            compiled_error=_largest(remains.differences(double, compiled_, tolerance, widened=True)),
+            nudged=_largest(remains.differences(plain, moved, tolerance)),
+            difference=_largest(remains.differences(plain, compiled_, tolerance)),
         )
 
 
-def _largest(found: list[left.Difference]) -> dict:
+def _largest(found: list[remains.Difference]) -> dict:
     """The largest absolute difference and the largest relative one; values without a size decide."""
     sized = [each for each in found if each.largest == each.largest]
     return {

@@ -41,7 +41,6 @@ class Region:
     lines: list[dict] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
-    limited: bool = False
     raised: list[tuple[int, str, list[str]]] = field(default_factory=list)
 
 
@@ -54,6 +53,8 @@ class Watcher:
         self._compile = torch.compile
         self._log = io.StringIO()
         self._depth = 0
+        # A limit that one region has hit may be another's too: those of one class share their code object.
+        self._limited = False
         self._stop = None
 
     def __enter__(self):
@@ -102,7 +103,7 @@ class Watcher:
         finally:
             self._depth -= 1
             seconds = time.perf_counter() - start
-            if _seen() != before or self._log.tell() != position or not region.calls:
+            if _seen() != before or self._log.tell() != position:
                 self._note_event(region, seconds, mark, position)
             else:
                 self._note_quiet(region, seconds, arguments, named)
@@ -115,7 +116,7 @@ class Watcher:
 
     def _note_quiet(self, region: Region, seconds: float, arguments: tuple, named: dict) -> None:
         fate = "reuse"
-        if region.limited:
+        if self._limited:
             entries = regions.variants(region.model)
             refused = regions.refusals(region.model, arguments, named)
             if entries and refused is not None and len(refused) == entries:
@@ -131,7 +132,7 @@ class Watcher:
         given_up = [frame for frame in frames if not frame.kept]
         if region.raised and region.raised[-1][0] == region.calls and given_up:
             given_up.pop()
-        region.limited = region.limited or bool(log.limits)
+        self._limited = self._limited or bool(log.limits)
         fate = "refused attempt" if log.limits else "new variant" if kept else "frame skipped"
         region.fates[fate] += 1
         region.compile_seconds += seconds
@@ -226,7 +227,7 @@ def _ledger(region: Region) -> dict:
     stream = capture.Stream(region.lines, region.calls, region.fates, graphs_run=False)
     levels = {"RUNS": _runs(region), "CORRECT": Judgement(NOT_JUDGED, OUTSIDE)}
     if levels["RUNS"].verdict == PASS:
-        levels["CAPTURED"] = capture.captured(stream)
+        levels["CAPTURED"] = _captured(region, stream)
     if "CAPTURED" in levels and levels["CAPTURED"].verdict == PASS:
         levels["STABLE"] = capture.stable(stream, [])
     failing = next((level for level, each in levels.items() if each.verdict == FAIL), None)
@@ -254,6 +255,14 @@ def _ledger(region: Region) -> dict:
     }
 
 
+def _captured(region: Region, stream: capture.Stream) -> Judgement:
+    eager = region.fates["eager after the limit"]
+    if not region.lines and eager:
+        told = f"{eager} calls ran eager: another region had used up the limit of the code they share"
+        return Judgement(NO_EVIDENCE, told)
+    return capture.captured(stream)
+
+
 def _runs(region: Region) -> Judgement:
     if not region.raised:
         return Judgement(PASS, f"{region.calls} calls, none raised")
@@ -276,8 +285,8 @@ def text(told: dict) -> str:
         cost = each["cost"]
         later = cost["median_later_call_s"]
         lines.append(
-            f"  cost      {each['stability']['calls']} calls, {cost['compiling_calls_s']:.3g} s in those that "
-            f"compiled, {'no later call' if later is None else f'{later * 1e6:.3g} µs a later call'}"
+            f"  cost      {each['stability']['calls']} calls, {cost['compiling_calls_s']:.3g} s in "
+            f"those that compiled, {'no later call' if later is None else f'{later * 1e6:.3g} µs a later call'}"
         )
         failing = each["first_failing_level"]
         lines.append(f"  {failing} fails, {each['mechanism']}" if failing else "  no failure seen")

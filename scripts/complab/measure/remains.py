@@ -1,8 +1,8 @@
 """What does a call leave behind, and in what does that differ from another run of the same call?
 
-Left behind are what the call returned, its arguments afterwards, gradients where it trains, the state of the
-model and of the subject's module, and the random streams. All as copies by name, so that nothing that happens
-later can change them. Standard library and torch only.
+What the call returned, its arguments afterwards, gradients where it trains, the state of the model and of the
+subject's module, and the random streams. All as copies by name, so that nothing that happens later can change
+them. Standard library and torch only.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class Left(NamedTuple):
+class Remains(NamedTuple):
     """What one call left behind, by name, and a fingerprint of the random streams after it."""
 
     returned: dict[str, object]
@@ -153,9 +153,9 @@ def copied(value: object) -> object:
     return value if isinstance(value, PLAIN) else type(value).__qualname__
 
 
-def of_call(returned: object, arguments: tuple, named: dict, gradients: dict[str, object]) -> Left:
+def of_call(returned: object, arguments: tuple, named: dict, gradients: dict[str, object]) -> Remains:
     """Copies of what a call returned and of its arguments and gradients as they are now."""
-    return Left(
+    return Remains(
         {name: copied(leaf) for name, leaf in leaves(returned)},
         {name: copied(leaf) for name, leaf in named_arguments(arguments, named)},
         {name: copied(leaf) for name, leaf in gradients.items()},
@@ -196,7 +196,9 @@ def random_streams() -> tuple:
     return (*states, hash(random.getstate()))
 
 
-def differences(expected: Left, actual: Left, tolerance: dict, widened: bool = False) -> list[Difference]:
+def differences(
+    expected: Remains, actual: Remains, tolerance: dict, widened: bool = False
+) -> list[Difference]:
     """What two runs of one call left behind that is not the same, the largest first within each place.
 
     ``widened``: one of them ran in a wider floating-point type, which is then no difference by itself.
