@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from complab import bundle, config
-from complab.diagnose import command as diagnose
+from complab.diagnose import flags as diagnose
 from complab.errors import EXIT_FAILED, Problem, one_line
 from complab.report import classes, manuscript
 

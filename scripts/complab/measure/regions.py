@@ -75,10 +75,18 @@ def is_compiled(options: dict) -> bool:
     return not options.get("disable")
 
 
+def compiled_module(model: Callable) -> torch.nn.Module | None:
+    """The module that is compiled: itself, or through its own `compile`, which hands over a bound method."""
+    if isinstance(model, torch.nn.Module):
+        return model
+    owner = getattr(model, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) and model.__name__ == "_call_impl" else None
+
+
 def code_of(model: Callable):
     """The code of a function, a method, a module's `forward` or an object's `__call__`; None of others."""
-    if isinstance(model, torch.nn.Module):
-        model = type(model).forward
+    if (module := compiled_module(model)) is not None:
+        model = type(module).forward
     elif not (inspect.isfunction(model) or inspect.ismethod(model)):
         model = type(model).__call__
     return getattr(inspect.unwrap(model), "__code__", None)
@@ -110,8 +118,8 @@ def _first_guard(info) -> str:
 
 def _bound(model: Callable, arguments: tuple, named: dict) -> dict:
     """The arguments by the names that the model's own code gives them."""
-    if isinstance(model, torch.nn.Module):
-        function, given = type(model).forward, (model, *arguments)
+    if (module := compiled_module(model)) is not None:
+        function, given = type(module).forward, (module, *arguments)
     elif inspect.ismethod(model):
         function, given = model.__func__, (model.__self__, *arguments)
     elif hasattr(model, "__code__"):

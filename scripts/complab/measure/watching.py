@@ -54,7 +54,7 @@ class Watcher:
         self._log = io.StringIO()
         self._depth = 0
         # A limit that one region has hit may be another's too: those of one class share their code object.
-        self._limited = False
+        self._limited: set[str] = set()
         self._stop = None
 
     def __enter__(self):
@@ -116,7 +116,7 @@ class Watcher:
 
     def _note_quiet(self, region: Region, seconds: float, arguments: tuple, named: dict) -> None:
         fate = "reuse"
-        if self._limited:
+        if region.place in self._limited:
             entries = regions.variants(region.model)
             refused = regions.refusals(region.model, arguments, named)
             if entries and refused is not None and len(refused) == entries:
@@ -132,7 +132,7 @@ class Watcher:
         given_up = [frame for frame in frames if not frame.kept]
         if region.raised and region.raised[-1][0] == region.calls and given_up:
             given_up.pop()
-        self._limited = self._limited or bool(log.limits)
+        self._limited |= {f"{each.file}:{each.lineno}" for each in log.limits}
         fate = "refused attempt" if log.limits else "new variant" if kept else "frame skipped"
         region.fates[fate] += 1
         region.compile_seconds += seconds
@@ -213,8 +213,8 @@ def _seen() -> tuple[int, int]:
 
 
 def _name(model) -> str:
-    if isinstance(model, torch.nn.Module):
-        return type(model).__qualname__
+    if (module := regions.compiled_module(model)) is not None:
+        return type(module).__qualname__
     return getattr(model, "__qualname__", type(model).__qualname__)
 
 
