@@ -34,7 +34,10 @@ def main(control: Path, wanted: Path) -> None:
     if not rows:
         rows = [_row("sum", "steady_eager", (index + 1) / 3, "s", index) for index in range(4)]
         rows.append(_row("sum", "within_tolerance", 1, "1", detail="größe, „3,5“; naïve"))
-        rows += [_row("more", "calls_made", index, "calls", index) for index in range(int(_text(control, "rows") or 0))]
+        rows += [
+            _row("more", "calls_made", index, "calls", index)
+            for index in range(int(_text(control, "rows") or 0))
+        ]
     counters = _counters(hit) if told["cache"] != "none" else {}
     facts = {
         "torch": _torch(),
