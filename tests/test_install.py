@@ -219,7 +219,11 @@ def test_the_driver_itself_is_asked(install, monkeypatch, nvml, release, words):
 
 @pytest.mark.parametrize(
     ("attribute", "value", "words"),
-    [("version_info", (3, 10, 4), "3.11 or later"), ("platform", "darwin", "Linux only")],
+    [
+        ("version_info", (3, 10, 4), "3.11.4 or later"),
+        ("version_info", (3, 11, 2), "3.11.4 or later"),
+        ("platform", "darwin", "Linux only"),
+    ],
 )
 def test_an_unfit_python_is_refused_in_one_line(install, monkeypatch, capsys, attribute, value, words):
     monkeypatch.setattr(sys, attribute, value)
