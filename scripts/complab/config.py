@@ -151,7 +151,15 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
     overrides = overrides or {}
     given = _overlay(given, overrides)
     schema = read_yaml(SCHEMA_FILE)
-    validate(given, schema, where)
+    checked: list[dict] = []
+
+    def check(values: dict, named: str) -> None:
+        # A scale that changes nothing is the configuration itself, and checking takes longest of all here.
+        if values not in checked:
+            validate(values, schema, named)
+            checked.append(values)
+
+    check(given, where)
     scale = given.get("scale", schema["properties"]["scale"]["default"])
     scales = given.get("scales", {"full": {}})
     if scale not in scales:
@@ -162,9 +170,9 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
         if unknown := set(changes.get("experiments", {})) - set(given["experiments"]):
             key = f"scales.{name}.experiments.{min(unknown)}"
             raise UsageProblem(f"{where}: {key}: there is no such experiment; remove it here too")
-        validate(_overlay(given, changes), schema, f"{where} at scale {name}")
+        check(_overlay(given, changes), f"{where} at scale {name}")
     scaled = _overlay(_overlay(given, scales[scale]), overrides)
-    validate(scaled, schema, f"{where} at scale {scale}")
+    check(scaled, f"{where} at scale {scale}")
     values = _with_defaults(scaled, schema)
     del values["scales"]
     _check_sense(values, where)

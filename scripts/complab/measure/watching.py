@@ -60,7 +60,7 @@ class Watcher:
     def __enter__(self):
         torch.compile = self._watching_compile
         # Beside what the program's own settings print, not in place of it.
-        self._stop = regions.listen(self._log)
+        self._stop = dynamo.listen(self._log)
         return self
 
     def __exit__(self, *_):
@@ -143,7 +143,7 @@ class Watcher:
                     "fate": fate,
                     "kept": kept,
                     "graphs": kept,
-                    "modes": regions.dispatch_modes(),
+                    "modes": dynamo.dispatch_modes(),
                     "seconds": seconds,
                     "skipped": [[frame.name, frame.file, frame.line, frame.reason] for frame in given_up],
                     "breaks": [
@@ -286,7 +286,8 @@ def text(told: dict) -> str:
         later = cost["median_later_call_s"]
         lines.append(
             f"  cost      {each['stability']['calls']} calls, {cost['compiling_calls_s']:.3g} s in "
-            f"those that compiled, {'no later call' if later is None else f'{later * 1e6:.3g} µs a later call'}"
+            "those that compiled, "
+            + ("no later call" if later is None else f"{later * 1e6:.3g} µs a later call")
         )
         failing = each["first_failing_level"]
         lines.append(f"  {failing} fails, {each['mechanism']}" if failing else "  no failure seen")
