@@ -116,6 +116,7 @@ class Settings:
             settings["lengths"] = self.values["streams"][settings.pop("stream")]
         chosen = {key: self.values[key] for key in MEASURED_KEYS}
         chosen |= {"device": device, "settings": settings}
+        chosen["workload"] = chosen["workload"] | entry["workload"]
         chosen |= {key: entry[key] for key in ("probes", "observers", "steady_rounds", "steady_caches")}
         return json.loads(json.dumps(chosen))
 
@@ -230,10 +231,7 @@ def validate(values: dict, schema: dict, where: str) -> None:
 
 def _check_sense(values: dict, where: str) -> None:
     workload = values["workload"]
-    if workload["dim"] % workload["heads"]:
-        raise UsageProblem(
-            f"{where}: workload.dim {workload['dim']} is not a multiple of workload.heads {workload['heads']}"
-        )
+    _check_heads(workload, f"{where}: workload")
     for name, lengths in values["streams"].items():
         for index, length in enumerate(lengths):
             if length > workload["max_length"]:
@@ -267,7 +265,16 @@ def _check_sense(values: dict, where: str) -> None:
         )
 
 
+def _check_heads(workload: dict, named: str) -> None:
+    if workload["dim"] % workload["heads"]:
+        raise UsageProblem(
+            f"{named}.dim {workload['dim']} is not a multiple of {named.rpartition(' ')[2]}.heads "
+            f"{workload['heads']}"
+        )
+
+
 def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
+    _check_heads(values["workload"] | entry["workload"], f"{where}: experiments.{name}.workload")
     if not (PROJECT / "scripts" / f"{name}.py").is_file():
         raise UsageProblem(f"{where}: experiments.{name}: scripts/{name}.py does not exist; write it first")
     stream = entry["settings"].get("stream")
