@@ -5,6 +5,7 @@ run: so a call that ran eager is told from one that was served by a variant, for
 backend alike. Together with `complab.measure.dynamo` the only module that touches private parts of torch.
 """
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -14,6 +15,8 @@ from collections.abc import Callable
 
 import torch
 import torch._dynamo
+import torch._dynamo.eval_frame as _eval_frame
+from torch._dynamo import utils as _utils
 from torch._logging import _internal
 
 from complab.measure import dynamo
@@ -240,3 +243,61 @@ def limit_setting() -> str:
 def mark_moving(tensor, axis: int) -> None:
     """Tell Dynamo that this axis varies, in the form that a program's own specialization may overrule."""
     torch._dynamo.maybe_mark_dynamic(tensor, axis)
+
+
+# What watching a program needs of private torch.
+
+
+def skip_frames(code) -> None:
+    """Have Dynamo leave frames of this code object alone; the frames that they call are still looked at."""
+    _eval_frame.skip_code(code)
+
+
+def tells_compilations() -> bool:
+    """Whether this release keeps the record that `note_compilations` listens to."""
+    return isinstance(getattr(_utils, "_compilation_metrics", None), collections.deque)
+
+
+def note_compilations(note: Callable[[object], None]) -> Callable[[], None]:
+    """Hand on each compilation that Dynamo tells of, in the thread that compiled; returns what ends it.
+
+    Dynamo itself keeps the last 64 only, those of all threads together; that record stays as it is.
+    """
+    heard = _Compilations(_utils._compilation_metrics, _utils._compilation_metrics.maxlen)
+    heard.note = note
+    _utils._compilation_metrics = heard
+
+    def stop() -> None:
+        heard.note = None
+
+    return stop
+
+
+class _Compilations(collections.deque):
+    note = None
+
+    def append(self, compilation) -> None:
+        super().append(compilation)
+        if self.note is not None:
+            self.note(compilation)
+
+
+def frames_of(compilations: list) -> list[dynamo.Frame]:
+    """The frames that noted compilations were of."""
+    return dynamo._frames(compilations)
+
+
+def listening() -> bool:
+    """Whether Dynamo still makes the messages that `listen` asked for: `set_logs` forgets who asked."""
+    return _internal.log_state.artifact_names.issuperset(LISTENED)
+
+
+def listen_again() -> None:
+    """Have Dynamo make these messages again, and print none that the program did not ask for since."""
+    asked = set(_internal.log_state.artifact_names)
+    for name in LISTENED:
+        _internal.log_state.enable_artifact(name)
+    for each in list(logging.root.manager.loggerDict.values()):
+        if getattr(each, "artifact_name", None) in LISTENED:
+            each.setLevel(logging.DEBUG)
+            each.propagate = each.propagate and each.artifact_name in asked
