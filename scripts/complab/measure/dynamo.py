@@ -9,7 +9,7 @@ import contextlib
 import io
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -154,6 +154,11 @@ def vector_isa() -> tuple[str, str]:
 def skip_vector_isa_probes() -> None:
     """Have Inductor take the processor's word for its instruction sets, without compiling probes for them."""
     _inductor_config().cpp.vec_isa_ok = True
+
+
+def skip_frames(code) -> None:
+    """Have Dynamo leave frames of this code object alone; the frames that they call are still looked at."""
+    _eval_frame.skip_code(code)
 
 
 def never_capture(function) -> None:
@@ -352,6 +357,22 @@ def listen(stream: io.TextIOBase) -> Callable[[], None]:
     return stop
 
 
+def listening() -> bool:
+    """Whether Dynamo still makes the messages that `listen` asked for: `set_logs` forgets who asked."""
+    return _logging_internal.log_state.artifact_names.issuperset(LISTENED)
+
+
+def listen_again() -> None:
+    """Have Dynamo make these messages again, and print none that the program did not ask for since."""
+    asked = set(_logging_internal.log_state.artifact_names)
+    for name in LISTENED:
+        _logging_internal.log_state.enable_artifact(name)
+    for each in list(logging.root.manager.loggerDict.values()):
+        if getattr(each, "artifact_name", None) in LISTENED:
+            each.setLevel(logging.DEBUG)
+            each.propagate = each.propagate and each.artifact_name in asked
+
+
 def _span_log():
     """The object that is told of every timed stretch of compilation; None where there is none to ask."""
     log = getattr(_utils, "get_chromium_event_logger", lambda: None)()
@@ -403,6 +424,35 @@ def newest_compilation():
     return told[-1] if told else None
 
 
+def tells_compilations() -> bool:
+    """Whether this release keeps the record that `note_compilations` listens to."""
+    return isinstance(getattr(_utils, "_compilation_metrics", None), deque)
+
+
+def note_compilations(note: Callable[[object], None]) -> Callable[[], None]:
+    """Hand on each compilation that Dynamo tells of, in the thread that compiled; returns what ends it.
+
+    Dynamo itself keeps the last 64 only, those of all threads together; that record stays as it is.
+    """
+    heard = _Compilations(_utils._compilation_metrics, _utils._compilation_metrics.maxlen)
+    heard.note = note
+    _utils._compilation_metrics = heard
+
+    def stop() -> None:
+        heard.note = None
+
+    return stop
+
+
+class _Compilations(deque):
+    note = None
+
+    def append(self, compilation) -> None:
+        super().append(compilation)
+        if self.note is not None:
+            self.note(compilation)
+
+
 def frames_since(mark) -> list[Frame] | None:
     """Each frame Dynamo tried after ``mark``, in order; None where the release does not tell, or not all.
 
@@ -414,13 +464,13 @@ def frames_since(mark) -> list[Frame] | None:
     if mark is None:
         # Full to the brim, it may have lost some.
         return (
-            None if len(told) >= getattr(_utils, "DEFAULT_COMPILATION_METRICS_LIMIT", 64) else _frames(told)
+            None if len(told) >= getattr(_utils, "DEFAULT_COMPILATION_METRICS_LIMIT", 64) else frames_of(told)
         )
     places = [index for index, metric in enumerate(told) if metric is mark]
-    return _frames(told[places[0] + 1 :]) if places else None
+    return frames_of(told[places[0] + 1 :]) if places else None
 
 
-def _frames(told: list) -> list[Frame]:
+def frames_of(told: list) -> list[Frame]:
     """Frames by what was told of each compilation; one refused at the recompile limit is no frame.
 
     It was not even looked at, so the releases tell nothing of its code; `limit_hits` counts it.
