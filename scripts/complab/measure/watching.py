@@ -23,7 +23,7 @@ from complab import mechanisms, torchlog
 from complab.diagnose import capture
 from complab.diagnose.judgement import FAIL, NO_EVIDENCE, NOT_JUDGED, PASS, Judgement
 from complab.errors import EnvironmentProblem, counted
-from complab.measure import failure, regions
+from complab.measure import dynamo, failure, regions
 
 # So many calls with an event are kept one by one: a program that goes on compiling has shown it by then.
 KEPT_EVENTS = 1000
