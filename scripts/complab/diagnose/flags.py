@@ -1,4 +1,4 @@
-"""Which flags does `complab diagnose` take? Apart from what it does, so that other commands do not load that."""
+"""Which flags does `complab diagnose` take? Apart from what it does, which other commands need not load."""
 
 import argparse
 from pathlib import Path
