@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cached_property
 
 from complab.diagnose.capture import Stream
-from complab.diagnose.judgement import COMPILED, LAYERS
+from complab.diagnose.judgement import LAYERS
 from complab.diagnose.lab import Noted, Process
 
 
@@ -54,19 +54,25 @@ class Case:
         done = self.lab.process([run], cache)
         noted = done.runs.get(label, Noted())
         if done.died:
-            noted.lines.append({"call": len(noted.calls), "error": {COMPILED: died(done)}})
+            noted.end_with(died(done))
         return noted
 
     def layers(self, until: int) -> dict[str, Noted]:
-        """The stream up to a call under each backend before the program's own, in one process."""
-        names = [name for name in LAYERS if name != self.backend]
-        names = names[: names.index("inductor")] if "inductor" in names else names
+        """The stream up to a call under each backend before the program's own, in one process.
+
+        One whose process died there has an error like any other; then the backends after it are not tried.
+        """
+        order = list(LAYERS)
+        # A backend of the program's own takes the place of Inductor.
+        names = order[: order.index(self.backend)] if self.backend in order else order[:-1]
         runs = [
             {"kind": "compiled", "label": f"backend {name}", "until": until, "options": _backend(name)}
             for name in names
         ]
         done = self.lab.process(runs) if runs else Process({})
-        return {name: done.runs.get(f"backend {name}", Noted()) for name in names}
+        if done.died and done.runs:
+            done.last[1].end_with(died(done))
+        return {name: done.runs[f"backend {name}"] for name in names if f"backend {name}" in done.runs}
 
 
 def _backend(name: str) -> dict:
@@ -76,7 +82,8 @@ def _backend(name: str) -> dict:
 
 def died(done: Process) -> dict:
     """A process's end, told as an exception is."""
-    return {"told": done.died, "chain": [["ProcessDied", done.died]], "where": None}
+    told = f"the process {done.died}"
+    return {"told": told, "chain": [["ProcessDied", told]], "where": None}
 
 
 def first_error(noted: Noted, actor: str) -> tuple[int, dict] | None:

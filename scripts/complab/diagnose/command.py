@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from complab import config, evidence, facts, preflight
-from complab.diagnose import cost, lab, ledger
+from complab.diagnose import cost, lab, ledger, outcomes
 from complab.diagnose.case import Case
 from complab.errors import EnvironmentProblem, Problem, UsageProblem
 from complab.staleness import Plan
@@ -110,10 +110,13 @@ def _diagnosed(opened: lab.Lab, quick: bool, say) -> dict:
     ]
     first = opened.process(runs, "cache")
     if first.unusable:
+        outcomes.require_device(first.unusable)
         raise UsageProblem(f"subject: {first.unusable}")
+    if first.fault:
+        raise Problem(f"the probe itself failed on this subject: {first.fault}")
     case = Case(opened, first, quick)
-    if first.died and not case.eager.calls and not case.subject:
-        raise Problem(f"subject: the process died before its first call: {first.died}")
+    if first.died and not case.subject:
+        raise Problem(f"subject: before its first call the process {first.died}")
     told = ledger.fill(case, say)
     told["subject"] = {
         key: case.subject[key] for key in ("model", "is_module", "options", "trains", "real_calls")

@@ -5,6 +5,7 @@ import statistics
 
 from complab.diagnose.case import Case
 from complab.diagnose.judgement import COMPILED, EAGER, FAIL, NO_EVIDENCE, PASS, Judgement
+from complab.diagnose.lab import Noted
 from complab.errors import counted
 from complab.report import statistics as ours
 
@@ -14,31 +15,71 @@ CONFIDENCE = 0.95
 PRACTICAL = 0.03
 # With one process only the rounds inside it tell, which share its fate: only a large effect is believed.
 ONE_PROCESS = 0.15
-WARM_PROCESSES = 2
+FEWEST_PROCESSES, MAXIMUM_PROCESSES = 3, 6
 STEADY_SECONDS = {False: 3.0, True: 1.0}
 
 
 def worth_it(case: Case) -> Judgement:
-    """Steady state of the stream against interleaved eager, then what is saved against what it costs."""
-    samples = [case.stream.first("steady")]
-    if samples[0] is None:
-        return Judgement(NO_EVIDENCE, "no steady state was measured", instrument="interleaved rounds")
-    warm = [] if case.quick else _warm(case)
-    samples += [noted.first("steady") for noted in warm if noted.first("steady")]
+    """Steady state of the stream against interleaved eager, then what is saved against what it costs.
+
+    Further processes are made until the ratio is resolved, up to `MAXIMUM_PROCESSES`. A single one, as with
+    `--quick`, resolves large effects only: what it leaves open is no evidence, where several would say
+    `no-saving`.
+    """
+    steady = case.stream.first("steady", {"problem": "no steady state was measured"})
+    if problem := steady.get("problem"):
+        return Judgement(NO_EVIDENCE, problem, instrument="interleaved rounds", facts=cost(case, [], None))
+    warm, samples = [], [steady]
     ratio = _ratio(samples)
+    while not case.quick and _wants_more(ratio):
+        warm.append(_warm(case, len(warm) + 1))
+        samples += [each for each in warm[-1].all("steady") if "rounds" in each]
+        ratio = _ratio(samples)
+        if len(warm) >= MAXIMUM_PROCESSES - 1:
+            break
     facts = cost(case, warm, ratio)
-    bound = ONE_PROCESS if ratio.processes == 1 else PRACTICAL
     processes = counted(ratio.processes, "process")
     told = f"steady state {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] of eager in {processes}"
-    if ratio.high >= 1 / (1 + bound):
-        word = "slower" if ratio.low > 1 + bound else "not resolved as faster"
-        return Judgement(FAIL, f"{told}: {word}", "no-saving", "interleaved rounds", facts=facts)
-    return _lifetime(case, f"{told}: faster", facts)
+    if ratio.high < _faster(ratio):
+        return _lifetime(case, f"{told}: faster", facts)
+    if ratio.low > 1 / _faster(ratio):
+        return Judgement(FAIL, f"{told}: slower", "no-saving", "interleaved rounds", facts=facts)
+    told += ": not resolved as faster"
+    if _too_short(case, ratio, facts["break-even calls, cold"]):
+        return _lifetime(case, told, facts)
+    if ratio.processes == 1:
+        told += f"; one process does not tell{', run it without --quick' if case.quick else ''}"
+        return Judgement(NO_EVIDENCE, told, instrument="interleaved rounds", facts=facts)
+    return Judgement(FAIL, told, "no-saving", "interleaved rounds", facts=facts)
+
+
+def _too_short(case: Case, ratio: ours.Interval, paid: dict) -> bool:
+    """Whether compiling is not paid in the program's life, wherever in its interval the ratio is."""
+    life = case.subject.get("real_calls")
+    if life is None:
+        return False
+    return paid["if compiled calls took no time"] > life or (
+        paid["low"] > life and ratio.estimate < 1 / (1 + PRACTICAL)
+    )
+
+
+def _faster(ratio: ours.Interval) -> float:
+    """The ratio below which a program would notice that it is faster, and so many processes resolve it."""
+    return 1 / (1 + (ONE_PROCESS if ratio.processes == 1 else PRACTICAL))
+
+
+def _wants_more(ratio: ours.Interval) -> bool:
+    """Fewer than three processes, or an effect that a few more may yet resolve as faster."""
+    if ratio.processes < FEWEST_PROCESSES:
+        return True
+    return ratio.high >= _faster(ratio) and ratio.estimate < _faster(ratio)
 
 
 def _lifetime(case: Case, told: str, facts: dict) -> Judgement:
-    calls, low, high = (facts["break-even calls, cold"][key] for key in ("estimate", "low", "high"))
-    told += f"; cold, compiling is paid after {calls:.0f} [{low:.0f}, {high:.0f}] calls"
+    paid = facts["break-even calls, cold"]
+    low, high = paid["low"], paid["high"]
+    shown = [number_of_calls(calls) for calls in (paid["estimate"], low, high)]
+    told += f"; cold, compiling is paid after {shown[0]} [{shown[1]}, {shown[2]}] calls"
     life = case.subject.get("real_calls")
     if life is None:
         return Judgement(PASS, told, instrument="interleaved rounds", facts=facts)
@@ -52,13 +93,13 @@ def _lifetime(case: Case, told: str, facts: dict) -> Judgement:
     return Judgement(PASS, told, instrument="interleaved rounds", facts=facts)
 
 
-def _warm(case: Case) -> list:
-    """The same stream in further processes, which find the cache that the first one left."""
-    found = []
-    for number in range(1, WARM_PROCESSES + 1):
-        label = f"warm {number}"
-        found.append(case.tried(label, cache="cache", steady=STEADY_SECONDS[case.quick]))
-    return found
+def number_of_calls(value: float) -> str:
+    return f"{value:.0f}" if math.isfinite(value) else "never"
+
+
+def _warm(case: Case, number: int) -> Noted:
+    """The same stream in one more process, which finds the cache that the first one left."""
+    return case.tried(f"warm {number}", cache="cache", steady=STEADY_SECONDS[case.quick])
 
 
 def _ratio(samples: list[dict]) -> ours.Interval:
@@ -118,4 +159,15 @@ def _break_even(noted, eager: float, ratio: ours.Interval) -> dict:
         overhead = sum(max(0.0, one - eager * each) for one in seconds)
         return overhead / saving if saving > 0 else math.inf
 
-    return {"estimate": calls(ratio.estimate), "low": calls(ratio.low), "high": calls(ratio.high)}
+    told = {"estimate": calls(ratio.estimate), "low": calls(ratio.low), "high": calls(ratio.high)}
+    return told | {"if compiled calls took no time": calls(0)}
+
+
+def seconds(value: object) -> str:
+    """A duration with a unit that suits it."""
+    if not isinstance(value, int | float):
+        return str(value)
+    for size, unit in ((1, "s"), (1e-3, "ms")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e6:.3g} µs"

@@ -1,6 +1,6 @@
 """Did a fact about capture, stability or caches get worse than an earlier ledger says?"""
 
-from complab.diagnose.judged import LEVELS
+from complab.diagnose.judgement import LEVELS
 
 EXIT_WORSE = 20
 # A larger number is worse.

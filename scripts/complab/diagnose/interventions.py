@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from complab.diagnose import capture
+from complab.diagnose import capture, cost
 from complab.diagnose.case import Case, first_error
-from complab.diagnose.judgement import COMPILED, Judgement
+from complab.diagnose.judgement import COMPILED, EAGER, Judgement
 from complab.diagnose.lab import Noted
 from complab.errors import counted
 
@@ -68,13 +68,18 @@ def _told_already(case: Case, judged: Judgement) -> dict | None:
 
 
 def _never_amortised(case: Case, facts: dict) -> dict:
-    warm = facts.get("break-even calls, warm")
-    if warm is None:
-        return _none("no warm process was measured")
+    """The same calls once everything is compiled: what is lost then was lost to compiling."""
     life = case.subject["real_calls"]
-    told = f"paid after {warm['estimate']:.0f} calls; the program makes {life}"
-    before = f"paid after {facts['break-even calls, cold']['estimate']:.0f} calls"
-    return _result("the cache of an earlier process", before, told, warm["high"] <= life)
+    calls = min(life, len(case.stream.calls))
+    first = [line["seconds"] for line in case.stream.calls[:calls]]
+    before, eager = (sum(each[actor] for each in first) for actor in (COMPILED, EAGER))
+    told = f"{counted(calls, 'call')}: {cost.seconds(before)}, eager {cost.seconds(eager)}"
+    later, eager = facts["compiled per call"] * calls, facts["eager per call"] * calls
+    after = f"{cost.seconds(later)}, eager {cost.seconds(eager)}"
+    if warm := facts.get("break-even calls, warm"):
+        calls = cost.number_of_calls(warm["estimate"])
+        after += f"; with the cache of an earlier process, paid after {calls} calls"
+    return _result("the same calls with everything compiled", told, after, later < eager)
 
 
 def _result(changed: str, before: str, after: str, confirmed: bool) -> dict:

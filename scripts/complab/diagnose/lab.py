@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from complab.diagnose.judgement import COMPILED
 from complab.errors import EnvironmentProblem, Problem, one_line
 from complab.measure import headers, isolation
 
@@ -36,21 +37,37 @@ class Noted:
         """The value of the first line that has the key."""
         return next((line[key] for line in self.lines if key in line), otherwise)
 
+    def end_with(self, error: dict) -> None:
+        """Note an error in the compiled call that was under way when the process ended."""
+        if not self.ended and not self.first("streamed"):
+            self.lines.append({"call": len(self.calls), "error": {COMPILED: error}})
+
     def all(self, key: str) -> list:
         return [line[key] for line in self.lines if key in line]
 
 
 @dataclass
 class Process:
-    """One finished process: its runs by label, how it ended, what it cost."""
+    """One finished process: its runs by label, how it ended, what it cost.
+
+    ``unusable`` is what is wrong with the subject itself, ``fault`` what this project's own code raised, and
+    ``died`` how the process ended where it did not come to its end.
+    """
 
     runs: dict[str, Noted]
     unusable: str = ""
+    fault: str = ""
     died: str = ""
     timed_out: bool = False
     facts: dict = field(default_factory=dict)
     log: str = ""
     seconds: float = 0.0
+
+    @property
+    def hung(self) -> bool:
+        """Whether most of the time until it was stopped went by in silence, not in call after call."""
+        told = [line["at"] for noted in self.runs.values() for line in noted.lines if "at" in line]
+        return self.timed_out and max(told, default=0.0) < self.seconds / 2
 
     @property
     def last(self) -> tuple[str, Noted]:
@@ -101,16 +118,15 @@ class Lab:
             )
             done.facts, done.log = told["facts"], told["log"]
         except isolation.ProcessFailed as failed:
-            done.died, done.log = one_line(failed).partition("': ")[2] or one_line(failed), failed.log
-            done.died = one_line(failed).partition("' ")[2]
+            done.died, done.log = _how(one_line(failed)), failed.log
         except EnvironmentProblem:
             raise
         except Problem:
-            done.died, done.timed_out = f"it was stopped after {self._settings['timeout']} s", True
+            done.died, done.timed_out = f"was stopped after {self._settings['timeout']} s", True
         except FileNotFoundError:
-            done.died = "it ended without a word (os._exit?)"
+            done.died = "ended without a word (os._exit?)"
         done.seconds = time.perf_counter() - start
-        done.runs, done.unusable = _read(notes)
+        done.runs, done.unusable, done.fault = _read(notes)
         with contextlib.suppress(FileNotFoundError):
             # The next process gets a folder of the same name.
             shutil.rmtree(self._place.out / "timed")
@@ -126,9 +142,16 @@ class Lab:
         return isolation.replace_paths(text, self._place, self.plan.settings.python)
 
 
-def _read(notes: Path) -> tuple[dict[str, Noted], str]:
+def _how(told: str) -> str:
+    """How a process ended, from the message that says so; what it printed last explains no signal."""
+    how, _, words = told.partition("' ")[2].partition(": ")
+    return how if words == "no output" or how.startswith("was killed") else f"{how}: {words}"
+
+
+def _read(notes: Path) -> tuple[dict[str, Noted], str, str]:
+    """What the runs noted, by label; what is wrong with the subject, and what with the probe."""
     runs: dict[str, Noted] = {}
-    unusable, label = "", ""
+    unusable = fault = label = ""
     for raw in notes.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             line = json.loads(raw)
@@ -142,9 +165,11 @@ def _read(notes: Path) -> tuple[dict[str, Noted], str]:
             runs[label].ended = True
         elif "unusable" in line:
             unusable = line["unusable"]
+        elif "fault" in line:
+            fault = line["fault"]
         elif label:
             runs[label].lines.append(line)
-    return runs, unusable
+    return runs, unusable, fault
 
 
 @contextlib.contextmanager

@@ -152,16 +152,6 @@ def finite(value: object) -> object:
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def seconds(value: object) -> str:
-    """A duration with a unit that suits it."""
-    if not isinstance(value, int | float):
-        return str(value)
-    for size, unit in ((1, "s"), (1e-3, "ms")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value * 1e6:.3g} µs"
-
-
 MARKS = {PASS: "+", FAIL: "x", NO_EVIDENCE: "?", NOT_JUDGED: "."}
 
 
@@ -197,7 +187,7 @@ def _told(ledger: dict) -> list[tuple[str, str]]:
 
 
 def _told_cost(told: dict) -> str:
-    parts = [f"{key} {seconds(told[key])}" for key in told if key.startswith("first call")]
+    parts = [f"{key} {cost.seconds(told[key])}" for key in told if key.startswith("first call")]
     if "steady ratio" in told:
         ratio = told["steady ratio"]
         parts.append(f"steady state {ratio['estimate']:.2f} of eager")

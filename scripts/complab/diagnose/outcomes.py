@@ -13,9 +13,11 @@ ROUNDING = 2
 MEANINGLESS = 0.1
 # A difference this many times eager's own repeat is not eager's unrest.
 REPEAT = 10
-NO_GPU = (
-    r"No CUDA GPUs are available|Found no NVIDIA driver|not compiled with CUDA|CUDA is not available"
-    r"|Attempting to deserialize object on a CUDA device|no NVIDIA|HIP.* not available"
+NO_DEVICE = (
+    r"No CUDA GPUs are available|Found no NVIDIA driver|not compiled with (CUDA|XPU|MPS)"
+    r"|CUDA is not available|deserialize object on a CUDA device|no NVIDIA"
+    r"|(No|no) (HIP|XPU|MTIA) (GPUs|devices?) (are|is) available"
+    r"|not linked with support for \w+ devices|invalid device ordinal|CUDA driver (version|initialization)"
 )
 
 
@@ -31,8 +33,11 @@ def runs(case: Case) -> Judgement:
     if case.first.died and label == "eager":
         return _died_in_eager(case)
     failed = first_error(case.stream, COMPILED)
-    if case.first.died and not failed:
+    if case.first.died and not failed and not case.stream.first("streamed"):
         failed = (len(case.stream.calls), died(case.first))
+    if failed and case.first.timed_out and not case.first.hung:
+        told = f"after {counted(failed[0], 'compiled call')} the process {case.first.died}; raise --timeout"
+        return Judgement(NO_EVIDENCE, told, instrument="the calls themselves")
     if failed:
         return _compiled_error(case, *failed)
     if failed := first_error(case.stream, EAGER):
@@ -44,9 +49,14 @@ def runs(case: Case) -> Judgement:
     )
 
 
+def require_device(told: str) -> None:
+    """EnvironmentProblem if what a subject raised says that it needs a device that is not there."""
+    if re.search(NO_DEVICE, told):
+        raise EnvironmentProblem(f"the subject needs a device that this machine does not offer: {told}")
+
+
 def _eager_error(case: Case, index: int, error: dict) -> Judgement:
-    if re.search(NO_GPU, " ".join(text for _, text in error["chain"])):
-        raise EnvironmentProblem(f"the subject needs a GPU that this machine does not offer: {error['told']}")
+    require_device(" ".join(text for _, text in error["chain"]))
     told = f"call {index} raises in eager: {error['told']}"
     return Judgement(FAIL, told, "eager-error", "eager run", place_of(error["where"]))
 
@@ -54,8 +64,13 @@ def _eager_error(case: Case, index: int, error: dict) -> Judgement:
 def _died_in_eager(case: Case) -> Judgement:
     index = len(case.eager.calls)
     if case.first.timed_out:
-        raise Problem(f"call {index} does not come back in eager: {case.first.died}; raise --timeout")
-    told = f"call {index} ends the process in eager: {case.first.died}"
+        told = (
+            f"call {index} of the eager run hangs" if case.first.hung else f"{index} eager calls were not all"
+        )
+        raise Problem(
+            f"subject: {told}: the process {case.first.died}; shorten the stream or raise --timeout"
+        )
+    told = f"in call {index} of the eager run the process {case.first.died}"
     return Judgement(FAIL, told, "eager-error", "exit status of the process")
 
 
@@ -67,7 +82,7 @@ def _compiled_error(case: Case, index: int, error: dict) -> Judgement:
     if not word:
         layer, facts = _first_failing_layer(case, index, error)
         word, instrument = f"{layer}-error", "the same call under each backend"
-    told = f"call {index} raises where eager runs: {_root(error)}"
+    told = f"call {index} fails where eager runs: {_root(error)}"
     return Judgement(FAIL, told, word, instrument, place_of(error["where"]), facts)
 
 
@@ -87,7 +102,7 @@ def _first_failing_layer(case: Case, index: int, error: dict) -> tuple[str, dict
         if failed and found is None:
             found = LAYERS[name]
     told[case.backend] = error["told"]
-    return found or LAYERS.get(case.backend, "dynamo"), {"backends": told}
+    return found or LAYERS.get(case.backend, "inductor"), {"backends": told}
 
 
 def correct(case: Case) -> Judgement:
@@ -144,7 +159,9 @@ def _cause(case: Case, index: int, found: list[dict]) -> tuple[str, str, dict]:
     layers = case.layers(index)
     told = {name: _fared(noted, index) for name, noted in layers.items()}
     told[case.backend] = "differs"
-    layer = next((LAYERS[name] for name, fared in told.items() if fared != "agrees"), "inductor")
+    layer = next(
+        (LAYERS.get(name, "inductor") for name, fared in told.items() if fared != "agrees"), "inductor"
+    )
     facts = {"backends": told}
     if layer == "dynamo" and index > 0:
         fresh = case.tried("compiled anew", options={"backend": "eager"}, fresh_from=index, until=index)

@@ -76,6 +76,7 @@ class Stage:
         seed_all(seed)
         self.subject = subject.load(spec)
         made, options = self._made()
+        end_forked()
         self.options = {**options, **actor.options}
         self.model = actor.prepare(made)
         self.counting: regions.Counting | None = None
@@ -131,6 +132,8 @@ class Stage:
             raise
         except Exception as error:
             raise subject.SubjectProblem(f"calls() or between() raises {failure.tell(error)}") from error
+        finally:
+            end_forked()
 
     def timed_pass(self) -> float:
         """Seconds of all calls of the stream, made anew and timed one by one; nothing is compared."""
@@ -161,14 +164,18 @@ class Stage:
         watching = watch(self, index, told) if watch else contextlib.nullcontext()
         with stance, self.actor.around(), watching:
             told.seconds, returned, told.error = timed(self.run, self.loss, arguments, named)
-        if os.getpid() != _PROCESS:
-            # The subject forked and its child came back here: it may not go on measuring.
-            os._exit(0)
+        end_forked()
         told.draws = remains.random_streams() != streams
         if keep and not told.error:
             gradients = remains.gradients_of(self.model, arguments, named)
             told.left = remains.of_call(returned, arguments, named, gradients)
         return told
+
+
+def end_forked() -> None:
+    """End this process if it is a child that the subject forked: it came back here and may not measure."""
+    if os.getpid() != _PROCESS:
+        os._exit(0)
 
 
 def timed(
@@ -269,12 +276,15 @@ def side_by_side(
     watch: Callable | None = None,
     until: int | None = None,
     keep: bool = True,
+    ready: Callable[[list[Stage]], None] | None = None,
 ) -> Iterator[tuple[int, list[Outcome], list[Stage]]]:
     """Each call of the stream with every actor's outcome, up to the first that raises, or call ``until``.
 
-    ``watch`` goes around the calls of compiled actors, see `Watch`.
+    ``watch`` goes around the calls of compiled actors, see `Watch`. ``ready`` is called before the first call.
     """
     stages = [Stage(actor, spec, seed) for actor in actors]
+    if ready is not None:
+        ready(stages)
     index = 0
     while until is None or index <= until:
         told = [stage.step(watch if stage.counting else None, keep) for stage in stages]

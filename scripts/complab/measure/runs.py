@@ -9,6 +9,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -19,6 +20,7 @@ from pathlib import Path
 import torch
 
 from complab import torchlog
+from complab.errors import counted
 from complab.measure import capture, changes, dynamo, failure, moves, regions, remains, search, subject
 from complab.measure.passes import EAGER, Actor, Outcome, Stage, Watch, side_by_side
 
@@ -30,19 +32,25 @@ NEW, REUSE, REFUSED, AFTER_LIMIT, SKIPPED, NOTHING = FATES = (
     "frame skipped",
     "nothing compiled",
 )
+# Only this process and what it starts have this folder for their temporary files.
+OURS = f"TMPDIR={os.environ.get('TMPDIR')}".encode()
 # The largest few tell what differs; a model may have thousands of tensors.
 DIFFERENCES = 5
 MINIMUM_ROUNDS = 5
 MAXIMUM_ROUNDS = 200
+# A stream so long that its rounds take this many times the budget gets fewer of them, down to the second.
+PATIENCE = 4
+FEWEST_ROUNDS = 2
 
 
 class Notes:
-    """Facts as JSON lines, each on disk before the next call begins."""
+    """Facts as JSON lines, each on disk before the next call begins, with the seconds until it was noted."""
 
     def __init__(self, path: Path):
-        self._file = path.open("a", encoding="utf-8")
+        self._file, self._start = path.open("a", encoding="utf-8"), time.monotonic()
 
     def add(self, **facts) -> None:
+        facts["at"] = round(time.monotonic() - self._start, 3)
         self._file.write(json.dumps(facts, ensure_ascii=False, default=str) + "\n")
         self._file.flush()
 
@@ -66,8 +74,19 @@ def timed(bench) -> None:
         except Exception as error:
             # What the subject's own file raises when it is executed; anything else is a fault of this code.
             if not _of_subject(error, wanted["spec"]):
+                notes.add(fault=failure.tell(error))
                 raise
             notes.add(unusable=f"executing it raises {failure.tell(error)}")
+        finally:
+            _end_left_behind()
+
+
+def _end_left_behind() -> None:
+    """End what the subject started and left running: it would hold this process's output open."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(process.name) != os.getpid() and OURS in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _of_subject(error: BaseException, spec: str) -> bool:
@@ -99,16 +118,14 @@ def _actor(run: dict) -> Actor:
 
 def eager(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
     """The program without torch.compile, twice: does it run, does it repeat itself, what moves?"""
-    moved, described = moves.Moves(), False
-    for index, (first, second), stages in side_by_side(
-        [Actor(EAGER), Actor("again")], spec, bench.settings["seed"]
-    ):
-        stage = stages[0]
-        if not described:
-            notes.add(subject=_described(stage))
-            names, described = moves.parameter_names(regions.code_of(stage.model)), True
+    moved, actors = moves.Moves(), [Actor(EAGER), Actor("again")]
+    told = side_by_side(
+        actors, spec, bench.settings["seed"], ready=lambda stages: notes.add(subject=_described(stages[0]))
+    )
+    for index, (first, second), stages in told:
         if not first.error:
-            moved.note(first.arguments, first.named, stage.state.now, names)
+            names = moves.parameter_names(regions.code_of(stages[0].model))
+            moved.note(first.arguments, first.named, stages[0].state.now, names)
         notes.add(
             call=index,
             seconds={EAGER: first.seconds},
@@ -154,16 +171,20 @@ def compiled(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
     for index, (expected, actual), stages in told:
         found = _compared(expected, actual, stages, bench.settings["tolerance"])
         fine = fine and not actual.error and not expected.error and found["within"]
+        noted = fates.of(actual, stages[1])
         notes.add(
             call=index,
             seconds={EAGER: expected.seconds, "compiled": actual.seconds},
             error=_errors([expected, actual], spec),
             draws=expected.draws,
             **found,
-            **fates.of(actual, stages[1]),
+            **noted,
         )
-    if run.get("steady") and fine and stages:
-        notes.add(steady=_steady(stages, run["steady"]))
+        fine = fine and not any(noted.get(fact) for fact in ("breaks", "skipped", "limits"))
+    notes.add(streamed=True)
+    if run.get("steady") and fine and stages and stages[1].counting:
+        steady, error = failure.guarded(lambda: _steady(stages, run["steady"]))
+        notes.add(steady=steady or {"problem": f"made again, the calls raise {failure.tell(error)}"})
 
 
 def _compared(
@@ -269,26 +290,35 @@ class Fates:
 def _steady(stages: list[Stage], budget: float) -> dict:
     """Seconds of whole passes over the stream, interleaved: eager, compiled and eager again.
 
-    As many rounds as the seconds of the budget allow; their order turns, so that drift falls on all alike.
+    As many rounds as the seconds of the budget allow; their order turns, so that drift falls on all alike. A
+    round in which something was compiled tells nothing of the steady state and is left out.
     """
     turn = [(EAGER, stages[0]), ("compiled", stages[1]), ("control", stages[0])]
-    rounds: dict[str, list[float]] = {name: [] for name, _ in turn}
-    calls = 0
+    counting = stages[1].counting
+    rounds: list[dict[str, float]] = []
     gc.collect()
     gc.disable()
     try:
-        end = time.monotonic() + budget
+        start = time.monotonic()
         for number in range(-1, MAXIMUM_ROUNDS):
-            for name, stage in turn if number % 2 == 0 else reversed(turn):
-                seconds = stage.timed_pass()
-                if number >= 0:
-                    rounds[name].append(seconds)
-            calls = stages[0].calls_made
-            if number + 1 >= MINIMUM_ROUNDS and time.monotonic() > end:
+            before = counting.compiled
+            order = turn if number % 2 == 0 else reversed(turn)
+            seconds = {name: stage.timed_pass() for name, stage in order}
+            if number >= 0 and counting.compiled == before:
+                rounds.append(seconds)
+            elapsed = time.monotonic() - start
+            if elapsed > budget and (number + 1 >= MINIMUM_ROUNDS or elapsed > PATIENCE * budget):
                 break
     finally:
         gc.enable()
-    return {"rounds": rounds, "calls": calls}
+    if len(rounds) < FEWEST_ROUNDS:
+        return {
+            "problem": f"of {counted(number + 1, 'repetition')} of the calls all but {len(rounds)} compile"
+        }
+    return {
+        "rounds": {name: [seconds[name] for seconds in rounds] for name, _ in turn},
+        "calls": stages[0].calls_made,
+    }
 
 
 def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
