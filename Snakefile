@@ -21,6 +21,7 @@ configfile: "config.yaml"
 
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/measure.smk"
+include: "workflow/rules/diagnose.smk"
 include: "workflow/rules/report.smk"
 
 

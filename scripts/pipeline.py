@@ -35,6 +35,14 @@ def draw(settings: config.Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def draw_subject(settings: config.Settings, arguments: argparse.Namespace) -> int:
+    """Draw what a diagnosis found about a subject."""
+    from complab.report import subjects
+
+    subjects.draw(settings, arguments.name, config.PROJECT / "results", config.PROJECT / "figures")
+    return 0
+
+
 def draw_ledgers(settings: config.Settings, _arguments: argparse.Namespace) -> int:
     """Draw what is about all experiments: every ledger, and the noise of the run."""
     from complab.report import ledgers
@@ -81,6 +89,9 @@ def redraw(settings: config.Settings, arguments: argparse.Namespace) -> int:
     for name in settings["experiments"]:
         arguments.experiment = name
         draw(settings, arguments)
+    for name in settings["subjects"]:
+        arguments.name = name
+        draw_subject(settings, arguments)
     draw_ledgers(settings, arguments)
     draw_claims(settings, arguments)
     name_numbers(settings, arguments)
@@ -95,6 +106,7 @@ def complete(settings: config.Settings, arguments: argparse.Namespace) -> int:
     results = config.PROJECT / "results"
     names = [arguments.experiment] if arguments.experiment else list(settings["experiments"])
     found = [gather.gather(settings, name, results) for name in names]
+    undiagnosed = [] if arguments.experiment else _undiagnosed(settings)
     failed = [record for gathered in found for record in gathered.failed]
     doubtful = [record for gathered in found for record in gathered.indeterminate]
     account = gather.account(record for gathered in found for record in gathered.records)
@@ -107,15 +119,26 @@ def complete(settings: config.Settings, arguments: argparse.Namespace) -> int:
             f"{counted(len(failed), 'cell')} of {account['planned']} failed; "
             "run.log in its folder says why, and the next run tries again"
         )
+    if undiagnosed:
+        raise Problem(f"{undiagnosed[0]}; mend the subject, and the next run tries again")
     folder = results / settings.run / (arguments.experiment or "")
     evidence.write_atomically(folder / "complete.json", json.dumps(account) + "\n")
     print(", ".join(f"{count} {what}" for what, count in account.items()))
     return 0
 
 
+def _undiagnosed(settings: config.Settings) -> list[str]:
+    if not settings["subjects"]:
+        return []
+    from complab.report import subjects
+
+    return subjects.problems(settings, config.PROJECT / "results")
+
+
 STEPS = {
     "headers": build_headers,
     "draw": draw,
+    "subject": draw_subject,
     "ledgers": draw_ledgers,
     "claims": draw_claims,
     "numbers": name_numbers,
@@ -141,6 +164,8 @@ def main() -> int:
             sub.add_argument(
                 "--experiment", required=required, help="name of the experiment (complete: or all)"
             )
+        if name == "subject":
+            sub.add_argument("--name", required=True, help="name of the subject in the configuration")
     arguments = flags.parse_args()
     try:
         overrides = json.loads(arguments.overrides)

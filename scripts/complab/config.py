@@ -252,6 +252,9 @@ def _check_sense(values: dict, where: str) -> None:
                 f"{where}: ledgers.{name}.policy: {told['experiment']} has no policy '{told['policy']}'; "
                 f"choose from {', '.join(policies)}"
             )
+    for name, told in values["subjects"].items():
+        if told["subject"].endswith(".py") and not (PROJECT / told["subject"]).is_file():
+            raise UsageProblem(f"{where}: subjects.{name}.subject: {told['subject']} does not exist")
     if " " in values["scratch"]:
         raise UsageProblem(
             f"{where}: scratch: '{values['scratch']}' has a space, which C++ compilers called by Inductor "

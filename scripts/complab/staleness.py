@@ -126,6 +126,20 @@ def script_of(experiment: str) -> Path:
     return SCRIPTS / f"{experiment}.py"
 
 
+def diagnosing_code() -> str:
+    """Digest of the code that diagnoses a subject, measuring and judging."""
+    modules = ("diagnose/command.py", "measure/child.py", "measure/runs.py")
+    return digest_of(code_digests(*(SCRIPTS / "complab" / name for name in modules)))
+
+
+def file_digest(subject: str) -> str | None:
+    """Hex SHA-256 of a subject's file; None of what is a module's name or not there."""
+    path = Path(subject)
+    if not subject.endswith(".py") or not path.is_file():
+        return None
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 class Plan:
     """The cells of a configuration with what each one's evidence must be about.
 
@@ -164,6 +178,16 @@ class Plan:
         """What the cell's evidence must be about: three digests, all of them as one, and the attempt."""
         digests = {name: digest_of(part) for name, part in self._parts(cell.experiment).items()}
         return {**digests, "all": digest_of(digests), "attempt": self.attempt(cell)}
+
+    def diagnosed_from(self, name: str) -> dict:
+        """What the diagnosis of a subject is about: code, configuration, environment, the subject's file."""
+        told = self.settings["subjects"][name]
+        return {
+            "code": diagnosing_code(),
+            "config": [told, self.settings["threads"], self.device],
+            "environment": digest_of(self.fingerprint),
+            "subject": file_digest(str(PROJECT / told["subject"])),
+        }
 
     def drawn_from(self, experiment: str) -> dict:
         """What an exhibit is drawn with beside its evidence: drawing code, declaration and style."""

@@ -8,6 +8,7 @@ import json
 
 from complab import config as choices
 from complab import staleness
+from complab.report import names
 
 with startup.problems_in_one_line():
     overrides = choices.overrides_between(choices.read_yaml(choices.CONFIG_FILE), config)

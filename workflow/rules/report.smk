@@ -7,8 +7,6 @@ figures/{run}/index.html with all of it;
 results/{run}/complete.json and results/{run}/{experiment}/complete.json, not written if a cell failed.
 """
 
-from complab.report import names
-
 for name in experiments:
 
     rule:
@@ -142,6 +140,7 @@ rule page:
         [record for name in experiments for record in records(name)],
         [f"{FIGURES}/{file}" for file in names.lineages(plan.settings)],
         [f"{FIGURES}/{file}" for file in names.pictures(plan.settings)],
+        [f"{FIGURES}/subject_{name}.json" for name in subjects],
         names.PAGE_PARTS,
         "workflow/claims.yaml",
     output:

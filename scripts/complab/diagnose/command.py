@@ -1,7 +1,6 @@
 """`complab diagnose`: which level of a subject fails first, why, and does the smallest test agree?"""
 
 import argparse
-import hashlib
 import json
 import os
 import sys
@@ -11,29 +10,23 @@ from pathlib import Path
 from complab import config, evidence, facts, preflight
 from complab.diagnose import cost, lab, ledger, outcomes
 from complab.diagnose.case import Case
-from complab.errors import EnvironmentProblem, Problem, UsageProblem
-from complab.staleness import Plan
+from complab.errors import EnvironmentProblem, Problem, UsageProblem, one_line
+from complab.staleness import Plan, diagnosing_code, file_digest
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Diagnose, print, write; returns the exit status."""
-    started = time.perf_counter()
-    spec = _spec(arguments.subject)
+    if arguments.record and arguments.out is None:
+        raise UsageProblem("--record: needs --out, the folder to record in")
     expected = _expected(arguments.expect)
-    quiet = arguments.json or arguments.prompt
-    say = _teller(quiet)
-    plan = _plan(arguments)
-    settings = {
-        "threads": plan.settings["threads"],
-        "timeout": arguments.timeout,
-        "variables": _variables(arguments.env),
-    }
-    with lab.opened(plan, spec, settings, say) as opened:
-        told = _diagnosed(opened, arguments.quick, say)
-        told = json.loads(opened.clean(json.dumps(ledger.finite(told), ensure_ascii=False)))
-    told["subject"] |= {"name": arguments.subject, "sha256": _digest(spec)}
-    told["duration_s"] = round(time.perf_counter() - started, 3)
-    told["environment"] |= {"device": plan.device, "threads": settings["threads"]}
+    say = _teller(arguments.json or arguments.prompt)
+    try:
+        told = _told(arguments, say)
+    except Problem as problem:
+        if not arguments.record:
+            raise
+        told = ledger.undiagnosed(_named(arguments.subject), one_line(problem))
+    told["code"] = diagnosing_code()
     if arguments.out:
         _write(arguments.out, told)
     if arguments.json:
@@ -44,7 +37,26 @@ def run(arguments: argparse.Namespace) -> int:
         from complab.diagnose import expectation
 
         return expectation.hold(expected, told, say)
-    return ledger.exit_code(told)
+    return 0 if arguments.record else ledger.exit_code(told)
+
+
+def _told(arguments: argparse.Namespace, say) -> dict:
+    """The ledger of the subject that the command line names."""
+    started = time.perf_counter()
+    spec = _spec(arguments.subject)
+    plan = _plan(arguments)
+    settings = {
+        "threads": plan.settings["threads"],
+        "timeout": arguments.timeout,
+        "variables": _variables(arguments.env),
+    }
+    with lab.opened(plan, spec, settings, say) as opened:
+        told = _diagnosed(opened, arguments.quick, say)
+        told = json.loads(opened.clean(json.dumps(ledger.finite(told), ensure_ascii=False)))
+    told["subject"] |= _named(arguments.subject)
+    told["duration_s"] = round(time.perf_counter() - started, 3)
+    told["environment"] |= {"device": plan.device, "threads": settings["threads"]}
+    return told
 
 
 def _teller(quiet: bool):
@@ -54,6 +66,10 @@ def _teller(quiet: bool):
     return say
 
 
+def _named(subject: str) -> dict:
+    return {"name": subject, "sha256": file_digest(subject)}
+
+
 def _spec(subject: str) -> str:
     if not subject.endswith(".py"):
         return subject
@@ -61,10 +77,6 @@ def _spec(subject: str) -> str:
     if not path.is_file():
         raise UsageProblem(f"{subject}: no such file; name a Python file or package.module")
     return str(path.resolve())
-
-
-def _digest(spec: str) -> str | None:
-    return hashlib.sha256(Path(spec).read_bytes()).hexdigest() if spec.endswith(".py") else None
 
 
 def _expected(path: Path | None) -> dict | None:
@@ -135,5 +147,5 @@ def _write(folder: Path, told: dict) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     evidence.write_atomically(folder / "ledger.json", evidence.json_text(told))
     evidence.write_atomically(folder / "ledger.md", ledger.markdown(told))
-    for name, content in picture.draw(told).items():
-        (folder / name).write_bytes(content)
+    for kind, content in picture.draw(told).items():
+        (folder / f"calls.{kind}").write_bytes(content)

@@ -21,6 +21,11 @@ def add_to(commands: argparse._SubParsersAction) -> None:
     flags.add_argument(
         "--out", type=Path, help="write ledger.json, ledger.md and the picture into this folder"
     )
+    flags.add_argument(
+        "--record",
+        action="store_true",
+        help="with --out: record what cannot be diagnosed too, and exit 0",
+    )
     flags.add_argument("--json", action="store_true", help="print the ledger as JSON, nothing else")
     flags.add_argument(
         "--prompt", action="store_true", help="print the evidence under six headings, to be pasted"

@@ -58,6 +58,29 @@ def fill(case: Case, say) -> dict:
         "intervention": intervention,
         "stream": _stream(case),
         "quick": case.quick,
+        "problem": "",
+    }
+
+
+def undiagnosed(subject: dict, problem: str) -> dict:
+    """The ledger of a subject that could not be diagnosed: no level is judged, and the problem says why."""
+    return {
+        "schema": SCHEMA,
+        "first_failing_level": None,
+        "mechanism": None,
+        "sentence": f"not diagnosed: {problem}",
+        "evidence": {"text": problem, "file": None, "line": None, "source": None, "instrument": "complab"},
+        "levels": [_level(level, Judgement(NOT_JUDGED, "the subject was not diagnosed")) for level in LEVELS],
+        "stability": {"calls": 0, "fates": {}, "failed": []},
+        "cost": {},
+        "intervention": {"changed": "", "before": "", "after": "", "verdict": NOT_JUDGED},
+        "stream": [],
+        "quick": False,
+        "problem": problem,
+        "subject": subject
+        | {"model": "", "is_module": False, "options": {}, "trains": False, "real_calls": None},
+        "environment": {"torch": None},
+        "processes": [],
     }
 
 

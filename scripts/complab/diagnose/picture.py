@@ -10,7 +10,6 @@ from matplotlib.lines import Line2D
 from complab.report import call_stream, labels
 from complab.report.figures import STYLE, WIDTH
 
-NAME = "calls"
 HEIGHT = 2.6
 # Where a later call found nothing compiled at all.
 NOTHING = ("v", "white", "#505050")
@@ -18,21 +17,22 @@ RAISED = ("P", "#B00020", "#B00020")
 
 
 def draw(told: dict) -> dict[str, bytes]:
-    """The picture's files by name; none where no compiled call was made."""
+    """The picture's files by name ending; a plain notice where no compiled call was made."""
     calls = told["stream"]
-    if not calls:
-        return {}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rc_file(STYLE)
         figure = Figure(figsize=(WIDTH, HEIGHT))
         FigureCanvasAgg(figure)
-        _paint(figure, calls, told["mechanism"])
-        labels.settle(figure)
+        if calls:
+            _paint(figure, calls)
+            labels.settle(figure)
+        else:
+            figure.text(0.5, 0.5, "no compiled call was made", ha="center", va="center", color="#505050")
         return _files(figure, told)
 
 
-def _paint(figure: Figure, calls: list[dict], mechanism: str | None) -> None:
+def _paint(figure: Figure, calls: list[dict]) -> None:
     axes = figure.add_subplot()
     numbers = [each["call"] for each in calls]
     axes.plot(numbers, [each["eager_s"] * 1e3 for each in calls], color="#808080", linewidth=0.9, zorder=2)
@@ -77,5 +77,5 @@ def _files(figure: Figure, told: dict) -> dict[str, bytes]:
     for kind, about in metadata.items():
         content = io.BytesIO()
         figure.savefig(content, format=kind, metadata=about)
-        files[f"{NAME}.{kind}"] = content.getvalue()
+        files[kind] = content.getvalue()
     return files

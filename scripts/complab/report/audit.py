@@ -154,6 +154,11 @@ def _exhibits(tree: Tree, settings: Settings | None, scope: Scope, report: Repor
     else:
         numbers = audit_exhibits.some_numbers(tree, settings, scope.numbers)
     report.findings += [*files.findings, *numbers.findings]
+    if scope.whole and settings is not None and settings["subjects"]:
+        # What draws is loaded only where there is something to draw.
+        from complab.report import subjects
+
+        report.findings += subjects.findings(tree, settings)
     try:
         pictures = audit_exhibits.pictures(tree, only)
         report.findings += pictures.findings

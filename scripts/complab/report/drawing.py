@@ -9,7 +9,7 @@ from complab.report import names
 from complab.staleness import SCRIPTS, code_digests, digest_of
 
 # The modules from which all that draws is reached.
-DRAWING = ("exhibits", "ledgers", "claims_table", "numbers", "page")
+DRAWING = ("exhibits", "ledgers", "claims_table", "numbers", "page", "subjects")
 # Choices of the configuration that no number depends on.
 NO_CHOICE = ("python", "scratch", "record_identity")
 
@@ -28,7 +28,7 @@ def _declared(settings: Settings) -> str:
     entries = {name: [entry[key] for key in keys] for name, entry in settings["experiments"].items()}
     files = ("workflow/claims.yaml", "workflow/schemas/claims.schema.yaml", "figures/complab.mplstyle")
     texts = [(PROJECT / name).read_text(encoding="utf-8") for name in (*files, *names.PAGE_PARTS)]
-    return digest_of([entries, settings["noise"], settings["ledgers"], *texts])
+    return digest_of([entries, settings["noise"], settings["ledgers"], sorted(settings["subjects"]), *texts])
 
 
 def attempts_so_far(folder: Path, lines: int | None = None) -> dict:

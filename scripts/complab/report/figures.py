@@ -5,6 +5,7 @@ a plain notice in place of a picture when a cell of the exhibit failed.
 """
 
 import io
+import re
 import textwrap
 
 import matplotlib
@@ -86,3 +87,10 @@ def _files(figure: Figure, gathered: Gathered) -> dict[str, bytes]:
         figure.savefig(picture, format=kind, metadata=metadata[kind])
         files[f"{gathered.experiment}.{kind}"] = picture.getvalue()
     return files
+
+
+def size_in_pixels(svg: bytes) -> tuple[int, int]:
+    """Width and height in CSS pixels, so that nothing moves while the page is read."""
+    told = re.search(rb'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)
+    width, height = (float(part) for part in told.groups()) if told else (453.6, 252.0)
+    return round(width * 4 / 3), round(height * 4 / 3)

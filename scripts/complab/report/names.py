@@ -62,9 +62,15 @@ def ledger_outputs(settings: Settings) -> list[str]:
     return tables + [f"ledger_{name}.txt" for name in ledger_texts(settings)]
 
 
+def subject_outputs(name: str) -> list[str]:
+    """Files about a diagnosed subject: its ledger as data and as text, and the picture of its calls."""
+    return [f"subject_{name}.{end}" for end in ("json", "md", *FIGURE_FORMATS)]
+
+
 def drawn_outputs(settings: Settings) -> list[str]:
     """Every exhibit file of the run that is drawn from its evidence."""
     drawn = [file for experiment in settings["experiments"] for file in outputs(settings, experiment)]
+    drawn += [file for name in settings["subjects"] for file in subject_outputs(name)]
     return [*drawn, *ledger_outputs(settings), *CLAIMS]
 
 

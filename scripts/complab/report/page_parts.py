@@ -6,7 +6,6 @@ that the lineage files on disk do not have, or print otherwise, is refused: its 
 
 import ast
 import base64
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,18 @@ from dataclasses import dataclass, replace
 from complab.config import Settings
 from complab.errors import Unverified
 from complab.measure.ledger import LEVELS
-from complab.report import chain, claims_table, gather, ledgers, names, numbers, register, tables
+from complab.report import (
+    chain,
+    claims_table,
+    figures,
+    gather,
+    ledgers,
+    names,
+    numbers,
+    register,
+    subjects,
+    tables,
+)
 from complab.report.claims import VERDICTS, Finding, Judgement, judge
 from complab.report.gather import Gathered
 from complab.report.number import ABSENT, Number
@@ -116,6 +126,7 @@ def parts(settings: Settings, tree: Tree) -> tuple[dict, Links]:
         "claims": _claims(links, listed, gathered, judged),
         "ledgers": _ledgers(links, settings, list(gathered.values())),
         "noise": _noise(links, list(gathered.values())),
+        "subjects": subjects.entries(settings, tree.exhibits),
     }
     return told, links
 
@@ -239,7 +250,7 @@ def _figure(links: Links, gathered: Gathered, label: str) -> dict:
     if not path.is_file():
         raise Unverified(f"{links.tree.named(path)}: missing; draw the exhibits again")
     picture = path.read_bytes()
-    width, height = _size(picture)
+    width, height = figures.size_in_pixels(picture)
     return {
         "label": label,
         "source": "data:image/svg+xml;base64," + base64.b64encode(picture).decode("ascii"),
@@ -248,13 +259,6 @@ def _figure(links: Links, gathered: Gathered, label: str) -> dict:
         "alternative": f"{gathered.title}. {question(name)} The numbers of its marks are listed below it.",
         "marks": marks,
     }
-
-
-def _size(svg: bytes) -> tuple[int, int]:
-    """Width and height in CSS pixels, so that nothing moves while the page is read."""
-    told = re.search(rb'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)
-    width, height = (float(part) for part in told.groups()) if told else (453.6, 252.0)
-    return round(width * 4 / 3), round(height * 4 / 3)
 
 
 # Claims.

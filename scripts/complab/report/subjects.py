@@ -1,0 +1,115 @@
+"""What do the diagnosed subjects of a run look like on paper, and is it still what was found?
+
+Of each subject the rules keep one ledger, as data. Everything shown of it is drawn from that: a page of
+Markdown, the picture of its calls, its entry on the evidence page.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from complab import evidence, staleness
+from complab.config import PROJECT, Settings
+from complab.diagnose import ledger, picture
+from complab.errors import Unverified
+from complab.report import figures, names, placing
+from complab.report.classes import STALE, TAMPERED, Finding
+from complab.report.redrawing import Redrawing
+from complab.report.tree import Tree
+
+FOLDER = "subjects"
+
+
+def draw(settings: Settings, name: str, results: Path, exhibits: Path) -> list[Path]:
+    """Write the exhibit files of a subject of the settings' run; Unverified if there is no ledger of it."""
+    told = read(Path(results) / settings.run / FOLDER / name / evidence.LEDGER)
+    return placing.place(files(name, told), Path(exhibits) / settings.run)
+
+
+def read(path: Path) -> dict:
+    """A subject's ledger; Unverified if the file is missing or is none."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        ledger.text(told)
+    except FileNotFoundError:
+        raise Unverified(f"{path}: missing; diagnose the subject") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unverified(f"{path}: is no ledger of a subject ({error}); diagnose it again") from error
+    return told
+
+
+def files(name: str, told: dict) -> dict[str, str | bytes]:
+    """The exhibit files of a subject's ledger by name."""
+    stem = f"subject_{name}"
+    pictures = {f"{stem}.{kind}": content for kind, content in picture.draw(told).items()}
+    drawn = {f"{stem}.json": evidence.json_text(told), f"{stem}.md": ledger.markdown(told), **pictures}
+    assert sorted(drawn) == sorted(names.subject_outputs(name)), sorted(drawn)
+    return drawn
+
+
+def entries(settings: Settings, exhibits: Path) -> list[dict]:
+    """What the evidence page shows of each subject."""
+    return [_entry(name, exhibits / f"subject_{name}") for name in settings["subjects"]]
+
+
+def _entry(name: str, stem: Path) -> dict:
+    told = read(stem.with_suffix(".json"))
+    svg = stem.with_suffix(".svg").read_bytes()
+    width, height = figures.size_in_pixels(svg)
+    return {
+        "name": name,
+        "subject": told["subject"]["name"],
+        "sentence": told["sentence"],
+        "text": ledger.text(told),
+        "source": "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii"),
+        "width": width,
+        "height": height,
+        "alternative": f"Latency and fate of each call of {name}; the ledger beside it has the counts.",
+        "files": names.subject_outputs(name),
+    }
+
+
+def problems(settings: Settings, results: Path) -> list[str]:
+    """One line per subject that could not be diagnosed."""
+    folder = Path(results) / settings.run / FOLDER
+    found = {name: read(folder / name / evidence.LEDGER)["problem"] for name in settings["subjects"]}
+    return [f"subjects/{name}: {problem}" for name, problem in found.items() if problem]
+
+
+def findings(tree: Tree, settings: Settings) -> Iterator[Finding]:
+    """Subjects that changed since they were diagnosed, and files that are not drawn from their ledger."""
+    redrawing = Redrawing(tree, settings)
+    for name in settings["subjects"]:
+        where = f"figures/{tree.run}/subject_{name}.json"
+        path = tree.exhibits / f"subject_{name}.json"
+        if not path.is_file():
+            yield Finding(where, STALE, "config: a subject that the configuration asks for was not diagnosed")
+            continue
+        try:
+            told = read(path)
+        except Unverified as problem:
+            yield Finding(where, TAMPERED, str(problem).partition(": ")[2])
+            continue
+        yield from _outdated(where, told)
+        yield from _otherwise(tree, name, told, redrawing)
+
+
+def _outdated(where: str, told: dict) -> Iterator[Finding]:
+    if told["code"] != staleness.diagnosing_code():
+        yield Finding(where, STALE, "code: diagnosed by other code than today's")
+    if told["subject"]["sha256"] != staleness.file_digest(str(PROJECT / told["subject"]["name"])):
+        yield Finding(where, STALE, f"code: {told['subject']['name']} is not what was diagnosed")
+
+
+def _otherwise(tree: Tree, name: str, told: dict, redrawing: Redrawing) -> Iterator[Finding]:
+    kept = tree.evidence / FOLDER / name / evidence.LEDGER
+    texts = {f"subject_{name}.json": evidence.json_text(told), f"subject_{name}.md": ledger.markdown(told)}
+    for file, text in texts.items():
+        path = tree.exhibits / file
+        if path.is_file() and path.read_text(encoding="utf-8") != text:
+            told_of = f"{redrawing.why(redrawing.kind)}is not what its ledger gives"
+            yield Finding(f"figures/{tree.run}/{file}", redrawing.kind, told_of)
+    if kept.is_file() and kept.read_text(encoding="utf-8") != texts[f"subject_{name}.json"]:
+        found = "is not the ledger that its exhibit was drawn from"
+        yield Finding(f"{tree.source}/{FOLDER}/{name}/{evidence.LEDGER}", TAMPERED, found)

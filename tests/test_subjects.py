@@ -1,0 +1,136 @@
+"""A diagnosed subject becomes exhibits and an entry on the page; what was changed since is found."""
+
+import json
+
+import pytest
+
+import recorded
+from complab import config, evidence, staleness
+from complab.config import Settings
+from complab.diagnose import ledger
+from complab.errors import Unverified
+from complab.report import names, page, subjects
+from complab.report.tree import Tree
+from test_config import changed, given, refusal  # noqa: F401 - a fixture is used by its name
+
+NAME = "double"
+FILE = "scripts/complab/units.py"
+
+
+def told(**changes) -> dict:
+    """The ledger of a subject with one graph break, as the command writes it."""
+    base = ledger.undiagnosed("")
+    levels = [each | {"verdict": "pass"} for each in base["levels"]]
+    levels[2] |= {"verdict": "fail", "evidence": "graph break at a.py:7: if x.sum() > 0: | <b>no</b>"}
+    calls = [
+        {"call": at, "eager_s": 1e-4, "compiled_s": 2.0 if at == 0 else 5e-5, "fate": fate}
+        for at, fate in enumerate(("new variant", "reuse", "reuse"))
+    ]
+    found = base | {
+        "first_failing_level": "CAPTURED",
+        "mechanism": "data-dependent-branch",
+        "sentence": "CAPTURED fails, data-dependent-branch",
+        "levels": levels,
+        "stream": calls,
+        "stability": {"calls": 3, "fates": {"new variant": 1, "reuse": 2}, "failed": []},
+        "code": staleness.diagnosing_code(),
+    }
+    found["subject"] |= {"name": FILE, "sha256": staleness.file_digest(str(config.PROJECT / FILE))}
+    return found | changes
+
+
+def settings_with(*names_: str) -> Settings:
+    loaded = recorded.settings()
+    loaded.values["subjects"] = {name: {"subject": FILE, "quick": False} for name in names_}
+    return loaded
+
+
+@pytest.fixture
+def run(tmp_path):
+    """``run(ledger)`` writes it into a run's results and draws its exhibits; returns the tree."""
+
+    def of(document: dict) -> Tree:
+        results, figures = recorded.copied(tmp_path), tmp_path / "figures"
+        kept = results / recorded.RUN / subjects.FOLDER / NAME / evidence.LEDGER
+        kept.parent.mkdir(parents=True)
+        kept.write_text(evidence.json_text(document), encoding="utf-8")
+        settings = settings_with(NAME)
+        subjects.draw(settings, NAME, results, figures)
+        evidence.write_atomically(figures / recorded.RUN / names.MANIFEST, json.dumps({"files": {}}))
+        return Tree(recorded.RUN, results / recorded.RUN, figures / recorded.RUN)
+
+    return of
+
+
+def findings(tree: Tree) -> list[tuple[str, str, str]]:
+    found = subjects.findings(tree, settings_with(NAME))
+    return [(each.kind, each.file, each.told) for each in found]
+
+
+def test_everything_shown_of_a_subject_is_drawn_from_its_ledger(run):
+    tree = run(told())
+    assert {path.name for path in tree.exhibits.glob("subject_*")} == set(names.subject_outputs(NAME))
+    assert "data-dependent-branch" in (tree.exhibits / f"subject_{NAME}.md").read_text()
+    assert findings(tree) == []
+
+
+def test_the_page_shows_the_ledger_as_text_and_the_picture(run):
+    (entry,) = subjects.entries(settings_with(NAME), run(told()).exhibits)
+    assert "x CAPTURED  fail" in entry["text"]
+    assert entry["source"].startswith("data:image/svg+xml;base64,")
+    template = page._environment().from_string("{{ text }}")
+    assert "&lt;b&gt;no&lt;/b&gt;" in template.render(entry)
+
+
+def test_a_subject_that_was_not_diagnosed_is_drawn_and_named_in_the_account(run):
+    tree = run(told(**ledger.undiagnosed("subject: it has no make()"), code="c"))
+    (problem,) = subjects.problems(settings_with(NAME), tree.evidence.parent)
+    assert problem == "subjects/double: subject: it has no make()"
+    assert b"no compiled call was made" in (tree.exhibits / f"subject_{NAME}.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "kind"),
+    [
+        (f"subject_{NAME}.md", "1", "2", "tampered"),
+        (f"subject_{NAME}.json", '"compiled_s": 2.0', '"compiled_s": 1.0', "tampered"),
+        (f"subject_{NAME}.json", "{", "[", "tampered"),
+    ],
+)
+def test_a_change_of_an_exhibit_is_found(run, file, old, new, kind):
+    tree = run(told())
+    path = tree.exhibits / file
+    path.write_text(path.read_text().replace(old, new, 1))
+    kinds = {found for found, _, _ in findings(tree)}
+    assert kind in kinds or (kinds == {"stale"} and "drawn_by" not in tree.manifest)
+
+
+def test_a_change_of_the_ledger_alone_is_found(run):
+    tree = run(told())
+    kept = tree.evidence / subjects.FOLDER / NAME / evidence.LEDGER
+    kept.write_text(kept.read_text().replace("2.0", "1.0", 1))
+    assert [(kind, file) for kind, file, _ in findings(tree)] == [
+        ("tampered", f"results/{recorded.RUN}/subjects/{NAME}/ledger.json")
+    ]
+
+
+def test_a_diagnosis_by_other_code_or_of_another_file_is_stale(run):
+    document = told(code="other")
+    document["subject"]["sha256"] = "other"
+    assert [(kind, text) for kind, _, text in findings(run(document))] == [
+        ("stale", "code: diagnosed by other code than today's"),
+        ("stale", f"code: {FILE} is not what was diagnosed"),
+    ]
+
+
+def test_a_subject_without_a_diagnosis_is_named(run, tmp_path):
+    tree = run(told())
+    (tree.exhibits / f"subject_{NAME}.json").unlink()
+    assert [kind for kind, _, _ in findings(tree)] == ["stale"]
+    with pytest.raises(Unverified, match="missing; diagnose the subject"):
+        subjects.draw(settings_with("other"), "other", tree.evidence.parent, tmp_path)
+
+
+def test_a_subjects_file_must_be_there(given):  # noqa: F811
+    told_ = refusal(changed(given, "subjects", {"mine": {"subject": "nowhere.py"}}))
+    assert told_ == "config.yaml: subjects.mine.subject: nowhere.py does not exist"

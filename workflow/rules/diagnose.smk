@@ -1,0 +1,71 @@
+"""Diagnose each subject of the configuration, after all cells, with the command that a person types.
+
+REQUIRED INPUTS: the file of a subject that is one.
+OUTPUTS: results/{run}/subjects/{name}/ledger.json, also of a subject that cannot be used, and what is drawn
+from it: figures/{run}/subject_{name}.*
+"""
+
+subjects = plan.settings["subjects"]
+
+
+def subject_flags(name):
+    """What the configuration lays down for the command."""
+    settings = plan.settings
+    flags = [f"--threads={settings['threads']}", f"--timeout={settings['cell_timeout']}"]
+    flags += ["--quick"] if subjects[name]["quick"] else []
+    return [*flags, f"--python={settings['python']}"] if settings["python"] else flags
+
+
+for name in subjects:
+
+    rule:
+        name:
+            f"subject_{name}"
+        input:
+            started,
+            [file for file in [subjects[name]["subject"]] if file.endswith(".py")],
+        output:
+            f"{RUN}/subjects/{name}/ledger.json",
+        log:
+            f"{RUN}/subjects/{name}/diagnose.log",
+        priority: EXHIBITS_BELOW
+        conda:
+            "../../envs/conda.yaml"
+        threads: workflow.cores
+        params:
+            about=plan.diagnosed_from(name),
+            subject=subjects[name]["subject"],
+            flags=subject_flags(name),
+            out=f"{RUN}/subjects/{name}",
+        shell:
+            r"""
+            PYTHONPATH=scripts python -m complab.cli diagnose {params.subject:q} \
+                {params.flags:q} \
+                --record --out {params.out:q} 2>&1 | tee {log:q}
+            """
+
+    rule:
+        name:
+            f"draw_subject_{name}"
+        input:
+            f"{RUN}/subjects/{name}/ledger.json",
+        output:
+            [f"{FIGURES}/{file}" for file in names.subject_outputs(name)],
+        log:
+            f"{RUN}/subjects/{name}/draw.log",
+        priority: 20
+        conda:
+            "../../envs/conda.yaml"
+        resources:
+            overrides=OVERRIDES,
+        params:
+            about=staleness.digest_of(
+                staleness.code_digests(staleness.SCRIPTS / "complab" / "report" / "subjects.py")
+            ),
+            subject=name,
+        shell:
+            r"""
+            python scripts/pipeline.py \
+                --overrides {resources.overrides:q} \
+                subject --name {params.subject:q} 2>&1 | tee {log:q}
+            """
