@@ -280,7 +280,7 @@ def side_by_side(
 ) -> Iterator[tuple[int, list[Outcome], list[Stage]]]:
     """Each call of the stream with every actor's outcome, up to the first that raises, or call ``until``.
 
-    ``watch`` goes around the calls of compiled actors, see `Watch`. ``ready`` is called before the first call.
+    ``watch`` goes around the calls of compiled actors, see `Watch`; ``ready`` comes before the first call.
     """
     stages = [Stage(actor, spec, seed) for actor in actors]
     if ready is not None:
