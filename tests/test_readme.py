@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,11 @@ from complab.report import classes
 from project_copy import copy_project, edit_config
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+TUTORIAL = (PROJECT / "workflow" / "subjects" / "TUTORIAL.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCKS = FENCE.findall(README)
+# Commands that run somebody's program for a minute.
+PROGRAMS = ("complab diagnose", "complab watch")
 TABLED = re.findall(r"^\|[^|`]+\| `([^`]+)` \|$", README, re.MULTILINE)
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()] + TABLED
 MANUSCRIPT = next(text for kind, text in BLOCKS if kind == "markdown")
@@ -81,7 +86,7 @@ def test_snakemake_commands_plan_something(command, tmp_path):
     assert "Job stats" in told(answer)
 
 
-@pytest.mark.parametrize("command", commands("complab"))
+@pytest.mark.parametrize("command", [each for each in commands("complab") if not each.startswith(PROGRAMS)])
 def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
     project = copy_project(tmp_path / "project")
     if "torch-2.13-cpu" in command:
@@ -114,6 +119,45 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
         # A clone has no run of its own yet, and its user is told so.
         assert answer.returncode == 2
         assert re.fullmatch(r"complab: .* has .*evidence.*; measure .*\n", answer.stderr)
+
+
+def printed_after(text: str) -> dict[str, str]:
+    """What a page shows as the answer to a command, by the command: the next block, which has no language."""
+    return {
+        command.strip(): answer
+        for (kind, command), (none, answer) in pairwise(FENCE.findall(text))
+        if (kind, none) == ("sh", "")
+    }
+
+
+def levels_and_mechanism(printed: str) -> list[str]:
+    """What of a printed diagnosis is no number of the machine."""
+    return re.findall(r"^  ([+x?.] [A-Z]+(?: IT)?) |^mechanism: +(\S+):", printed, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [item for item in printed_after(TUTORIAL).items() if item[0].startswith("complab diagnose")],
+)
+def test_a_diagnosis_comes_out_as_the_tutorial_prints_it(command, answer):
+    made = run(["env", "PYTHONPATH=scripts", "python", "-m", "complab.cli", *shlex.split(command)[1:]])
+    assert len(levels_and_mechanism(answer)) >= 5
+    assert levels_and_mechanism(made.stdout) == levels_and_mechanism(answer)
+
+
+def test_the_readme_and_the_tutorial_show_the_same_answer():
+    both = printed_after(README).keys() & printed_after(TUTORIAL).keys()
+    assert any(command.startswith("complab diagnose") for command in both)
+    assert all(printed_after(README)[command] == printed_after(TUTORIAL)[command] for command in both)
+
+
+def test_the_tutorial_lists_every_mechanism_with_its_example():
+    lines = [
+        f"| {each.level} | `{each.word}` | {each.meaning} | {each.example} |"
+        for each in mechanisms.VOCABULARY
+    ]
+    assert [line for line in TUTORIAL.splitlines() if re.match(r"\| [A-Z ]+ \| `", line)] == lines
 
 
 @pytest.mark.slow
