@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from complab.config import PROJECT
+from complab.mechanisms import VOCABULARY
 from complab.report import classes
 from project_copy import copy_project, edit_config
 
