@@ -43,6 +43,12 @@ def test_the_first_break_decides_and_the_others_are_counted():
     assert "and at 1 other place" in told.evidence
 
 
+def test_a_break_told_again_without_its_source_line_is_no_other_place():
+    breaks = [["a.py", 3, source, "Dynamic shape operator", False] for source in ("x[mask]", "")]
+    told = capture.captured(stream([line(0, "new variant", breaks=breaks)]))
+    assert "x[mask]" in told.evidence and "other place" not in told.evidence
+
+
 def test_a_skipped_frame_without_a_logged_break_fails():
     skipped = [["f", "a.py", 1, "graph break in loop: Data-dependent branching"]]
     told = capture.captured(stream([line(0, "frame skipped", skipped=skipped, runs=0)]))

@@ -103,6 +103,15 @@ def test_state_that_a_call_changed_is_told_by_name():
     assert state.now["steps"] == 1 and state.now["seen"].item() == 2
 
 
+def test_a_write_that_leaves_the_version_alone_is_a_change():
+    model = Counter()
+    state = remains.State(model, ModuleType("subject"))
+    model.seen.data.add_(1)
+    assert state.look() == {"seen"} and state.look() == set()
+    model.seen.numpy()[0] = 5
+    assert state.look() == {"seen"} and state.now["seen"].item() == 5
+
+
 def test_a_global_of_the_subject_is_state():
     module = ModuleType("subject")
     module.level, module.helper = 0, len

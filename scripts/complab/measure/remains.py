@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import torch
 
+from complab.measure import regions
+
 # Deeper than any program nests its outputs; stops at objects that hold themselves.
 DEPTH = 12
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -58,7 +60,6 @@ class State:
 
     def __init__(self, model: Callable, module: ModuleType):
         self._model, self._module = model, module
-        self._versions: dict[str, tuple] = {}
         self.now: dict[str, object] = {}
         self.look()
 
@@ -67,12 +68,9 @@ class State:
         changed = set()
         for name, value in self._values():
             if isinstance(value, torch.Tensor):
-                version = (id(value), value.data_ptr() if _has_storage(value) else 0, _version(value))
-                if version[2] is not None and self._versions.get(name) == version:
-                    continue
-                self._versions[name] = version
-                self.now[name] = copied(value)
-                changed.add(name)
+                if not _same_content(self.now.get(name), value):
+                    self.now[name] = copied(value)
+                    changed.add(name)
             elif name not in self.now or not _same_plain(self.now[name], value):
                 self.now[name] = value
                 changed.add(name)
@@ -111,13 +109,16 @@ def _plain_leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
             yield path, leaf
 
 
-def _has_storage(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    # An inference tensor keeps no version, so it is copied at every look.
-    return None if tensor.is_inference() else tensor._version
+def _same_content(before: object, after: torch.Tensor) -> bool:
+    # Only the values tell: a write through `.data` or NumPy leaves a tensor's version as it was.
+    if type(after) not in (torch.Tensor, torch.nn.Parameter) or after.layout != torch.strided:
+        return False
+    kind = (after.shape, after.dtype, after.device)
+    if not isinstance(before, torch.Tensor) or (before.shape, before.dtype, before.device) != kind:
+        return False
+    # The program's own dispatch modes are not to see this.
+    with regions.outside_of_modes():
+        return after.is_meta or torch.equal(before, after)
 
 
 def _same_plain(before: object, after: object) -> bool:

@@ -191,14 +191,11 @@ def _compared(
     expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict, widened=False
 ) -> dict:
     """In what two outcomes, and the states after them, differ: the worst few, and whether all is within."""
-    names = set().union(*(stage.state.look() for stage in stages))
+    before, after = _changed_states(stages)[:2]
     if expected.error or actual.error:
         return {"differences": [], "within": not (expected.error or actual.error), "rng_same": True}
     tolerance = {**tolerance, **stages[0].subject.tolerance}
     found = remains.differences(expected.left, actual.left, tolerance, widened)
-    before, after = (
-        {name: stage.state.now[name] for name in names if name in stage.state.now} for stage in stages[:2]
-    )
     found += remains.compared(remains.STATE, before, after, tolerance, widened)
     worst = sorted(found, key=lambda each: each.within)[:DIFFERENCES]
     return {
@@ -206,6 +203,12 @@ def _compared(
         "within": all(each.within for each in found),
         "rng_same": expected.left.rng == actual.left.rng,
     }
+
+
+def _changed_states(stages: list[Stage]) -> list[dict[str, object]]:
+    """Each stage's state now, of what any of them has changed since the last look."""
+    names = set().union(*(stage.state.look() for stage in stages))
+    return [{name: stage.state.now[name] for name in names if name in stage.state.now} for stage in stages]
 
 
 def _errors(outcomes: list[Outcome], spec: str) -> dict:
@@ -329,16 +332,23 @@ def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
         if errors := _errors(told, spec):
             notes.add(call=index, error=errors)
             return
-        for stage in stages:
-            stage.state.look()
-        plain, compiled_, double, moved = (each.left for each in told)
+        plain, compiled_, double, moved = zip(
+            (each.left for each in told), _changed_states(stages), strict=True
+        )
         notes.add(
             call=index,
-            eager_error=_largest(remains.differences(double, plain, tolerance, widened=True)),
-            compiled_error=_largest(remains.differences(double, compiled_, tolerance, widened=True)),
-            nudged=_largest(remains.differences(plain, moved, tolerance)),
-            difference=_largest(remains.differences(plain, compiled_, tolerance)),
+            eager_error=_distance(double, plain, tolerance, widened=True),
+            compiled_error=_distance(double, compiled_, tolerance, widened=True),
+            nudged=_distance(plain, moved, tolerance),
+            difference=_distance(plain, compiled_, tolerance),
         )
+
+
+def _distance(expected: tuple, actual: tuple, tolerance: dict, widened: bool = False) -> dict:
+    """How far apart two calls are in what they left behind, the state included."""
+    found = remains.differences(expected[0], actual[0], tolerance, widened)
+    found += remains.compared(remains.STATE, expected[1], actual[1], tolerance, widened)
+    return _largest(found)
 
 
 def _largest(found: list[remains.Difference]) -> dict:
