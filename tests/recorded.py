@@ -23,6 +23,7 @@ def settings(results: Path = ROOT, **noise) -> Settings:
     loaded = config.load(overrides={"scale": "quick", "run": RUN})
     values = copy.deepcopy(loaded.values)
     values["noise"] |= noise
+    values["subjects"] = {}
     for name, entry in list(values["experiments"].items()):
         cells = cells_in(results, name)
         if not cells:

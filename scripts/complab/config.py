@@ -168,9 +168,10 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
     for name, changes in scales.items():
         if forbidden := {"scale", "scales", "run"} & set(changes):
             raise UsageProblem(f"{where}: scales.{name} may not set '{min(forbidden)}'")
-        if unknown := set(changes.get("experiments", {})) - set(given["experiments"]):
-            key = f"scales.{name}.experiments.{min(unknown)}"
-            raise UsageProblem(f"{where}: {key}: there is no such experiment; remove it here too")
+        for group in ("experiments", "subjects"):
+            if unknown := set(changes.get(group, {})) - set(given.get(group, {})):
+                key = f"scales.{name}.{group}.{min(unknown)}"
+                raise UsageProblem(f"{where}: {key}: there is no such {group[:-1]}; remove it here too")
         check(_overlay(given, changes), f"{where} at scale {name}")
     scaled = _overlay(_overlay(given, scales[scale]), overrides)
     check(scaled, f"{where} at scale {scale}")
