@@ -134,5 +134,10 @@ def test_a_subject_without_a_diagnosis_is_named(run, tmp_path):
 
 
 def test_a_subjects_file_must_be_there(given):  # noqa: F811
-    told_ = refusal(changed(given, "subjects", {"mine": {"subject": "nowhere.py"}}))
+    told_ = refusal(changed(given, "subjects.mine", {"subject": "nowhere.py"}))
     assert told_ == "config.yaml: subjects.mine.subject: nowhere.py does not exist"
+
+
+def test_a_subject_that_is_gone_is_named_where_a_scale_still_has_it(given):  # noqa: F811
+    told_ = refusal(changed(given, "subjects", {}))
+    assert "scales.quick.subjects.e15_geometric_gcn: there is no such subject; remove it here too" in told_
