@@ -171,10 +171,10 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
         frames.append(trace)
         trace = trace.tb_next
     files = [each.tb_frame.f_code.co_filename for each in frames]
-    # What is above our own last frame started us.
+    # What is above our own last frame started us, and no frame of a call is up there.
     begin = max((number + 1 for number, file in enumerate(files) if file == __file__), default=0)
-    ours = os.path.join(os.path.dirname(__file__), "measure", "watching.py")
-    kept = [each for each, file in zip(frames[begin:], files[begin:], strict=True) if file != ours]
+    ours = os.path.join(os.path.dirname(__file__), "measure", "")
+    kept = [each for each, file in zip(frames, files, strict=True) if not file.startswith(ours)][begin:]
     for each, following in zip(kept, [*kept[1:], None], strict=True):
         each.tb_next = following
     return kept[0] if kept else None

@@ -56,7 +56,8 @@ def captured(stream: Stream) -> Judgement:
 
 def _broken(found: list[tuple[Place, str, str]], facts: dict) -> Judgement:
     place, reason, label = found[0]
-    others = len({each[0] for each in found}) - 1
+    # Told again, a place may come without its source line.
+    others = len({(each.file, each.line) for each, _, _ in found}) - 1
     told = f"graph break at {place.file}:{place.line}: {place.source} | {label}"
     told += f" (and at {counted(others, 'other place')})" if others else ""
     if facts["frames skipped"]:

@@ -253,6 +253,37 @@ def skip_frames(code) -> None:
     _eval_frame.skip_code(code)
 
 
+def watch_compiling(watch: Callable[[Callable, object], object]) -> Callable[[], None]:
+    """Have each callable compiled by ``watch(compile, callable)``; returns what ends it.
+
+    Below `torch.compile`, which stays as it is: also a decorator that was imported before, `Module.compile`
+    and a copy of a compiled module come by here. A module or a class comes by once more with its function.
+    """
+    context = _eval_frame.OptimizeContext
+    own, compile = vars(context).get("__call__"), context.__call__
+
+    def __call__(self, given):
+        # Export goes this way too, and runs nothing later.
+        return compile(self, given) if self.export else watch(functools.partial(compile, self), given)
+
+    context.__call__ = __call__
+
+    def stop() -> None:
+        if own is None:
+            del context.__call__
+        else:
+            context.__call__ = own
+
+    return stop
+
+
+def keep_compiled(shell: Callable, compiled: Callable) -> None:
+    """Have Dynamo take a shell with the compiled function's attributes for that function itself."""
+    # By this newer releases know it: compiled again, it stays one region.
+    if hasattr(compiled, "_torchdynamo_wrapper_id"):
+        shell._torchdynamo_wrapper_id = id(shell)
+
+
 def tells_compilations() -> bool:
     """Whether this release keeps the record that `note_compilations` listens to."""
     return isinstance(getattr(_utils, "_compilation_metrics", None), collections.deque)

@@ -5,6 +5,7 @@ calls in which Dynamo tried a frame, and counts the others. What Dynamo says in 
 own record and from its log, thread by thread. Standard library and torch only.
 """
 
+import copy
 import functools
 import gc
 import inspect
@@ -16,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from types import FunctionType
 
 import torch
 
@@ -23,7 +25,7 @@ from complab import mechanisms, torchlog
 from complab.diagnose import capture
 from complab.diagnose.judgement import FAIL, NO_EVIDENCE, NOT_JUDGED, PASS, Judgement
 from complab.errors import EnvironmentProblem, counted
-from complab.measure import failure, regions
+from complab.measure import dynamo, failure, regions
 
 # So many calls with an event are kept one by one: a program that goes on compiling has shown it by then.
 KEPT_EVENTS = 1000
@@ -44,17 +46,21 @@ class Region:
     """
 
     name: str
-    place: str
+    code: object
     site: str
     options: dict
     times: int = 0
     calls: int = 0
-    disabled: bool = False
     fates: Counter = field(default_factory=Counter)
     lines: list[dict] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
     raised: list[tuple[int, str, list[str]]] = field(default_factory=list)
+
+    @property
+    def place(self) -> str:
+        """Where its code begins; empty if it has no code of its own."""
+        return "" if self.code is None else f"{self.code.co_filename}:{self.code.co_firstlineno}"
 
     @property
     def graphs(self) -> int:
@@ -84,12 +90,11 @@ class Region:
         """What happened after the mark was set."""
         return Region(
             self.name,
-            self.place,
+            self.code,
             self.site,
             self.options,
             self.times,
             self.calls - mark.calls,
-            self.disabled,
             self.fates - mark.fates,
             [line | {"call": line["call"] - mark.calls} for line in self.lines[mark.lines :]],
             self.seconds[mark.seconds :],
@@ -115,6 +120,8 @@ class _Thread(threading.local):
 
     def __init__(self):
         self.inside = False
+        # The module or class whose function is being compiled.
+        self.given = None
         self.log: list[str] = []
         self.compilations: list = []
 
@@ -141,7 +148,7 @@ class Watcher:
         self.on = False
         self.missed: list[str] = []
         self._regions: dict[tuple, Region] = {}
-        self._compile = torch.compile
+        self._unwatched = None
         self._lock = threading.Lock()
         self._thread = _Thread()
         # A limit that one region has hit may be another's too: those of one class share their code object.
@@ -156,50 +163,46 @@ class Watcher:
         if not regions.tells_compilations():
             told = f"torch {torch.__version__} keeps no record of its compilations; use 2.6 to 2.13"
             raise EnvironmentProblem(told)
-        torch.compile = self._watching_compile()
-        # Beside what the program's own settings print, not in place of it.
-        self._ends = [regions.listen(_Heard(self._thread)), regions.note_compilations(self._note_compilation)]
+        self._ends = [
+            # Beside what the program's own settings print, not in place of it.
+            regions.listen(_Heard(self._thread)),
+            regions.note_compilations(self._note_compilation),
+            regions.watch_compiling(self._watch),
+        ]
         self.on = True
         return self
 
     def __exit__(self, *_):
         self.on = False
-        torch.compile = self._compile
-        for end in self._ends:
+        for end in reversed(self._ends):
             end()
 
-    def _watching_compile(self):
-        # With the signature of the real one, which libraries ask for.
-        @functools.wraps(self._compile)
-        def compile(model=None, **options):
-            if model is None:
-                # The decorator with arguments.
-                return lambda inner: compile(inner, **options)
-            return self._shell(model, self._compile(model, **options), self._region(model, options))
+    def _watch(self, compile, given):
+        if given is self._unwatched:
+            return compile(given)
+        thread, whole = self._thread, self._thread.given
+        if whole is None and (inspect.isclass(given) or isinstance(given, torch.nn.Module)):
+            thread.given = given
+        try:
+            compiled = compile(given)
+        finally:
+            thread.given = whole
+        again = inspect.isclass(whole) and given is getattr(whole, "_call_impl", None)
+        if again or not isinstance(compiled, FunctionType):
+            return compiled
+        if whole is None:
+            whole = _module_of(given)
+        region = self._region(whole)
+        return self._around(compiled, region, whole)
 
-        return compile
-
-    def _region(self, model, options: dict) -> Region:
-        told = {key: _plain(value) for key, value in options.items()}
-        region = Region(_name(model), _place(model), _site(), told)
-        key = (region.name, region.place, region.site, *sorted(told.items()))
+    def _region(self, model) -> Region:
+        site, options = _asked()
+        region = Region(_name(model), _code(model), site, options)
+        key = (region.name, region.code, site, *sorted(options.items()))
         with self._lock:
             region = self._regions.setdefault(key, region)
             region.times += 1
         return region
-
-    def _shell(self, model, compiled, region: Region):
-        if compiled is model and not inspect.isclass(model):
-            # Disabled, by an option or by the environment: it has to stay the very object that it was.
-            region.disabled = True
-            return compiled
-        if inspect.isclass(compiled):
-            compiled.__call__ = self._around(compiled.__call__, region, model)
-        elif isinstance(compiled, torch.nn.Module):
-            compiled.forward = self._around(compiled.forward, region, model)
-        else:
-            return self._around(compiled, region, model)
-        return compiled
 
     def _around(self, compiled, region: Region, model):
         call = self._call
@@ -212,6 +215,7 @@ class Watcher:
         # A program that looks under the compiled function is to find what it would find without us.
         if hasattr(compiled, "__wrapped__"):
             shell.__wrapped__ = compiled.__wrapped__
+        regions.keep_compiled(shell, compiled)
         for each in (shell, Watcher._call):
             regions.skip_frames(each.__code__)
         return shell
@@ -307,8 +311,7 @@ class Watcher:
         return {
             "torch": str(torch.__version__),
             "regions": [_ledger(region, self.regions) for region in called],
-            "not called": [each.name for each in self.regions if not each.calls and not each.disabled],
-            "disabled": [each.name for each in self.regions if each.disabled],
+            "not called": [each.name for each in self.regions if not each.calls],
             "missed": self.missed,
             "overhead": self._overhead(),
         }
@@ -319,11 +322,12 @@ class Watcher:
         def nothing(x):
             return x + 1
 
-        compiled = self._compile(nothing, backend="eager")
-        watched = self._around(compiled, Region("", "", "", {}), nothing)
         try:
+            self._unwatched = nothing
+            bare = torch.compile(nothing, backend="eager")
+            watched = self._around(bare, Region("", None, "", {}), nothing)
             with torch.no_grad():
-                return _on_and_off(watched, compiled, torch.zeros(1, device="cpu"))
+                return _on_and_off(watched, bare, torch.zeros(1, device="cpu"))
         except Exception as error:
             # A stance or a setting of the program may forbid compiling anything else.
             return {"not measured": failure.tell(error)}
@@ -359,6 +363,11 @@ def _seconds_per_call(function, argument) -> float:
     for _ in range(OVERHEAD_CALLS):
         function(argument)
     return (time.perf_counter() - start) / OVERHEAD_CALLS
+
+
+def forget_variants() -> None:
+    """Have Dynamo compile anew whatever is called next."""
+    dynamo.forget_variants()
 
 
 class Since:
@@ -418,6 +427,8 @@ def _refused(model, arguments: tuple, named: dict) -> bool:
 
 
 def _plain(value) -> str:
+    """In words that do not change from run to run; a backend by its name."""
+    value = getattr(value, "compiler_name", value)
     return getattr(value, "__qualname__", None) or (
         str(value) if " at 0x" not in str(value) else type(value).__name__
     )
@@ -429,24 +440,46 @@ def _name(model) -> str:
     return getattr(model, "__qualname__", type(model).__qualname__)
 
 
-def _place(model) -> str:
+def _code(model):
     if inspect.isclass(model):
         inner = model.forward if issubclass(model, torch.nn.Module) else model.__call__
-        code = getattr(inspect.unwrap(inner), "__code__", None)
-    else:
-        code = regions.code_of(model)
-    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+        return getattr(inspect.unwrap(inner), "__code__", None)
+    return regions.code_of(model)
 
 
-_NOT_THE_PROGRAM = (os.path.dirname(torch.__file__) + os.sep, __file__)
+def _module_of(model):
+    """The module that a bound method or a wrapper of torch calls; the model itself if there is none.
+
+    So a copied module comes, of which only the function is compiled anew.
+    """
+    found = getattr(model, "__wrapped__", None) or getattr(model, "__self__", None)
+    called = getattr(model, "__name__", "") in ("_wrapped_call_impl", "_call_impl", "inner")
+    return found if called and isinstance(found, torch.nn.Module) else model
 
 
-def _site() -> str:
-    """Where the program says `torch.compile`, or something of torch that does."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_BELOW = (_TORCH, os.path.dirname(__file__) + os.sep, copy.__file__)
+
+
+def _asked() -> tuple[str, dict]:
+    """Where the program asks for `torch.compile`, itself or through torch; its options but the defaults."""
+    frame, options = sys._getframe(1), {}
+    asking = getattr(torch.compile, "__code__", None)
+    while frame is not None and frame.f_code.co_filename.startswith(_BELOW):
+        if frame.f_code is asking:
+            options = _options(frame.f_locals)
         frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}", options
+
+
+def _options(given: dict) -> dict:
+    told = {}
+    for name, parameter in inspect.signature(torch.compile).parameters.items():
+        value = given.get(name, parameter.default)
+        # Torch itself fills in this mode where none was asked for.
+        if name != "model" and value is not parameter.default and (name, value) != ("mode", "default"):
+            told[name] = _plain(value)
+    return told
 
 
 def _ledger(region: Region, others: list[Region]) -> dict:
@@ -490,12 +523,16 @@ def _captured(region: Region, stream: capture.Stream, others: list[Region]) -> J
             f"{counted(eager, 'call')} ran eager: another region had used up the limit of the code they share"
         )
         return Judgement(NO_EVIDENCE, told)
-    sharing = [each for each in others if each.place == region.place and each.graphs]
-    if region.place and sharing:
+    sharing = [each for each in others if each.code is region.code and each.graphs]
+    if region.code is not None and sharing:
         # What Dynamo keeps belongs to the code object, whichever region made it compile.
         found = capture.captured(sharing[0].stream())
         found.evidence += f", by the region compiled at {sharing[0].site}, which shares its code"
         return found
+    # Around a module of torch itself Dynamo captures a frame of its own.
+    if region.place.startswith(_TORCH) or dynamo.cache_entries(region.code):
+        told = "Dynamo compiled nothing in these calls: a copy of the region may have made it compile before"
+        return Judgement(NO_EVIDENCE, told)
     return capture.captured(stream)
 
 
@@ -516,8 +553,10 @@ def text(told: dict, folder: str = "") -> str:
     lines = [f"complab watch: {counted(len(told['regions']), 'compiled region')} (torch {told['torch']})"]
     for each in told["regions"]:
         lines += ["", *_region_lines(each)]
-    named = {"not called": "never called on its own", "disabled": "not compiled, since disabled"}
-    lines += [f"\n{words}: {', '.join(told[key])}" for key, words in named.items() if told[key]]
+    unused = [
+        f"{name} × {times}" if times > 1 else name for name, times in Counter(told["not called"]).items()
+    ]
+    lines += [f"\nnever called on its own: {', '.join(unused)}"] if unused else []
     lines += [f"\nnot understood, so left out: {'; '.join(told['missed'][:3])}"] if told["missed"] else []
     text = "\n".join([*lines, "", _overhead_line(told["overhead"])])
     return text.replace(f"{folder.rstrip(os.sep)}{os.sep}", "") if folder else text
