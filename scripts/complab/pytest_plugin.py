@@ -1,8 +1,8 @@
 """Does what a project's own tests compile stay captured and stable? A plugin of pytest.
 
-`pytest --complab-watch`, or `complab_watch = true` in pytest's settings, tells a ledger of each compiled region
-at the end of the session. The fixture `compile_ledger` makes a gate of one test. With neither, nothing is
-done and torch is not imported.
+`pytest --complab-watch`, or `complab_watch = true` in pytest's settings, tells a ledger of each compiled
+region at the end of the session. The fixture `compile_ledger` makes a gate of one test. With neither, nothing
+is done and torch is not imported.
 """
 
 import contextlib

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -82,9 +83,12 @@ def main(argv: list[str] | None = None) -> None:
             arguments.json.touch()
     except (OSError, ImportError, Problem) as problem:
         _end(problem, EXIT_USAGE)
+    interrupted: list[bool] = []
+    # Before torch registers what it does at the end, so it comes after that.
+    atexit.register(_end_by_signal, interrupted)
     try:
         import torch  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError:
         _end("this Python has no torch; name one that has with --python", EXIT_ENVIRONMENT)
     from complab.measure import watching
 
@@ -100,7 +104,8 @@ def main(argv: list[str] | None = None) -> None:
         run()
     except SystemExit:
         raise
-    except BaseException:
+    except BaseException as error:
+        interrupted += [isinstance(error, KeyboardInterrupt)]
         sys.excepthook = functools.partial(_hook, sys.excepthook)
         raise
 
@@ -125,7 +130,7 @@ def _prepared(arguments: argparse.Namespace):
         with io.open_code(file) as stream:
             source = stream.read()
         module = ModuleType("__main__")
-        module.__file__ = file
+        module.__file__, module.__loader__ = file, SourceFileLoader("__main__", file)
         return module, lambda: exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     found = importlib.util.find_spec(program)
     if found is not None and found.submodule_search_locations is not None:
@@ -152,6 +157,13 @@ def _tell(watcher, text, json_file: Path | None, stream, folder: str, process: i
             json_file.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         except OSError as problem:
             print(f"complab: {one_line(problem)}; the ledgers are not written", file=stream)
+
+
+def _end_by_signal(interrupted: list[bool]) -> None:
+    if any(interrupted):
+        # Python ends by the signal if the last source text that it ran did, and torch has run some since.
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def _hook(hook, kind: type, error: BaseException, trace: TracebackType | None) -> None:

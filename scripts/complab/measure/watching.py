@@ -192,8 +192,7 @@ class Watcher:
             return compiled
         if whole is None:
             whole = _module_of(given)
-        region = self._region(whole)
-        return self._around(compiled, region, whole)
+        return self._around(compiled, self._region(whole), whole)
 
     def _region(self, model) -> Region:
         site, options = _asked()
@@ -228,7 +227,7 @@ class Watcher:
         if not regions.listening():
             regions.listen_again()
         # Asked before the call, which may change what it was given.
-        refused = region.place in self._limited and _refused(model, arguments, named)
+        refused = bool(self._limited) and region.place in self._limited and _refused(model, arguments, named)
         raised = None
         thread.inside = True
         start = time.perf_counter()
@@ -247,6 +246,7 @@ class Watcher:
             except Exception as error:
                 # Whatever a release tells in a form that is not known here, the program goes on.
                 self.missed = [*self.missed, f"{region.name}: {failure.tell(error)}"][:KEPT_EVENTS]
+                thread.log, thread.compilations = [], []
 
     def _note_compilation(self, compilation) -> None:
         if self._thread.inside:
@@ -575,8 +575,13 @@ def _region_lines(told: dict) -> list[str]:
         *(f"  {each['level']:9} {each['verdict']:11}  {each['evidence']}" for each in told["levels"]),
         f"  cost      {counted(told['stability']['calls'], 'call')}, {cost['compiling_calls_s']:.3g} s in "
         f"those that compiled, {'no later call' if later is None else f'{later * 1e6:.3g} µs a later call'}",
-        f"  {failing} fails, {told['mechanism']}" if failing else "  no failure seen",
+        f"  {failing} fails, {told['mechanism']}" if failing else f"  {_unknown(told) or 'no failure seen'}",
     ]
+
+
+def _unknown(told: dict) -> str:
+    lacking = [each["level"] for each in told["levels"] if each["verdict"] == NO_EVIDENCE]
+    return f"no evidence whether {lacking[0]} fails" if lacking else ""
 
 
 def _overhead_line(told: dict) -> str:
