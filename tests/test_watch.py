@@ -359,7 +359,7 @@ def test_a_programs_own_log_settings_neither_deafen_us_nor_print_more(tmp_path):
 def test_the_overhead_is_an_interval_and_measuring_it_leaves_the_programs_state_alone(tmp_path):
     program = """
         import gc, torch
-        from complab.measure import dynamo, regions, watching
+        from complab.measure import regions, watching
 
         def function(x): return x + 1
 
@@ -372,14 +372,14 @@ def test_the_overhead_is_an_interval_and_measuring_it_leaves_the_programs_state_
             compiled(torch.ones(2))
             gc.disable()
             before, ledgers = state(), [each.ledger for each in watcher.regions]
+            torch.compiler.set_stance("fail_on_recompile")
+            assert "not measured" in watcher.report()["overhead"]
+            torch.compiler.set_stance("default")
             told = watcher.report()["overhead"]
             assert state() == before
             assert [each.ledger for each in watcher.regions] == ledgers
             assert told["low"] <= told["added_s_per_call"] <= told["high"], told
             assert 0 < told["added_s_per_call"] < 1e-3, told
-            torch.compiler.set_stance("fail_on_recompile")
-            assert "not measured" in watcher.report()["overhead"]
-            torch.compiler.set_stance("default")
         calls = watcher.regions[0].calls
         compiled(torch.ones(2))
         assert watcher.regions[0].calls == calls
@@ -492,7 +492,7 @@ def test_the_plugin_tells_the_ledgers_of_a_session_and_makes_gates_of_tests(tmp_
     done = pytest_run(tmp_path, "--complab-watch")
     assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
     assert "assert 1 == 0" in done.stdout and "test_broken" in done.stdout
-    assert "watching.py" not in done.stdout
+    assert "watching.py" not in done.stdout and "Graph break" not in done.stdout
     ledgers = done.stdout.partition("complab watch: ")[2]
     assert ledgers.startswith("3 compiled regions")
     assert "smooth  library.py:4" in ledgers

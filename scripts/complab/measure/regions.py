@@ -318,17 +318,53 @@ def frames_of(compilations: list) -> list[dynamo.Frame]:
     return dynamo._frames(compilations)
 
 
-def listening() -> bool:
-    """Whether Dynamo still makes the messages that `listen` asked for: `set_logs` forgets who asked."""
-    return _internal.log_state.artifact_names.issuperset(LISTENED)
+class Ear(logging.Filter):
+    """Hears what Dynamo logs of breaks, recompiles and limits, and lets pass on what the program asked for.
+
+    Each message is handed on as the function that makes its text. A filter, since handlers of others, pytest's
+    for one, would show whatever reaches them.
+    """
+
+    def __init__(self, note: Callable[[Callable[[], str]], None]):
+        super().__init__()
+        self._note, self._formatter = note, _internal.TorchLogsFormatter()
+        self._mark = f"complab {id(self)}"
+        self._asked: set[str] = set()
+        self._levels: dict[logging.Logger, int] = {}
+
+    @property
+    def deaf(self) -> bool:
+        """Whether `set_logs` or the like has since forgotten that these messages are wanted."""
+        return self._mark not in _internal.log_state.artifact_names
+
+    def listen(self) -> None:
+        """Have Dynamo make these messages, from now on until `stop`, or until it is deaf."""
+        names = _internal.log_state.artifact_names
+        self._asked = set(names)
+        # Asked by Dynamo before it makes a message; a level alone is not enough.
+        names.update(LISTENED, (self._mark,))
+        # The limit is told by a plain warning.
+        for each in [*_artifact_loggers(), logging.getLogger("torch._dynamo.convert_frame")]:
+            self._levels.setdefault(each, each.level)
+            if getattr(each, "artifact_name", None):
+                each.setLevel(logging.DEBUG)
+            if self not in each.filters:
+                # In front of one that lets nothing pass.
+                each.filters.insert(0, self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self._note(lambda: self._formatter.format(record) + "\n")
+        artifact = getattr(logging.getLogger(record.name), "artifact_name", None)
+        return artifact is None or artifact in self._asked
+
+    def stop(self) -> None:
+        """What the program's own settings print stays as it was."""
+        for each, level in self._levels.items():
+            each.removeFilter(self)
+            each.setLevel(level)
+        _internal.log_state.artifact_names.difference_update({self._mark, *LISTENED} - self._asked)
 
 
-def listen_again() -> None:
-    """Have Dynamo make these messages again, and print none that the program did not ask for since."""
-    asked = set(_internal.log_state.artifact_names)
-    for name in LISTENED:
-        _internal.log_state.enable_artifact(name)
-    for each in list(logging.root.manager.loggerDict.values()):
-        if getattr(each, "artifact_name", None) in LISTENED:
-            each.setLevel(logging.DEBUG)
-            each.propagate = each.propagate and each.artifact_name in asked
+def _artifact_loggers() -> list[logging.Logger]:
+    every = list(logging.root.manager.loggerDict.values())
+    return [each for each in every if getattr(each, "artifact_name", None) in LISTENED]

@@ -9,7 +9,6 @@ import copy
 import functools
 import gc
 import inspect
-import io
 import os
 import statistics
 import sys
@@ -126,18 +125,6 @@ class _Thread(threading.local):
         self.compilations: list = []
 
 
-class _Heard(io.TextIOBase):
-    """A log stream that keeps what is written for the thread that writes it."""
-
-    def __init__(self, thread: _Thread):
-        self._thread = thread
-
-    def write(self, text: str) -> int:
-        if self._thread.inside:
-            self._thread.log.append(text)
-        return len(text)
-
-
 class Watcher:
     """Watches while the context lasts; `report` tells what was seen.
 
@@ -151,6 +138,7 @@ class Watcher:
         self._unwatched = None
         self._lock = threading.Lock()
         self._thread = _Thread()
+        self._ear = regions.Ear(self._note_message)
         # A limit that one region has hit may be another's too: those of one class share their code object.
         self._limited: set[str] = set()
         self._ends: list = []
@@ -163,9 +151,9 @@ class Watcher:
         if not regions.tells_compilations():
             told = f"torch {torch.__version__} keeps no record of its compilations; use 2.6 to 2.13"
             raise EnvironmentProblem(told)
+        self._ear.listen()
         self._ends = [
-            # Beside what the program's own settings print, not in place of it.
-            regions.listen(_Heard(self._thread)),
+            self._ear.stop,
             regions.note_compilations(self._note_compilation),
             regions.watch_compiling(self._watch),
         ]
@@ -224,8 +212,8 @@ class Watcher:
         thread = self._thread
         if thread.inside or not self.on:
             return compiled(*arguments, **named)
-        if not regions.listening():
-            regions.listen_again()
+        if self._ear.deaf:
+            self._ear.listen()
         # Asked before the call, which may change what it was given.
         refused = bool(self._limited) and region.place in self._limited and _refused(model, arguments, named)
         raised = None
@@ -247,6 +235,10 @@ class Watcher:
                 # Whatever a release tells in a form that is not known here, the program goes on.
                 self.missed = [*self.missed, f"{region.name}: {failure.tell(error)}"][:KEPT_EVENTS]
                 thread.log, thread.compilations = [], []
+
+    def _note_message(self, text) -> None:
+        if self._thread.inside:
+            self._thread.log.append(text())
 
     def _note_compilation(self, compilation) -> None:
         if self._thread.inside:
