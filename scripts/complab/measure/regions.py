@@ -284,6 +284,45 @@ def keep_compiled(shell: Callable, compiled: Callable) -> None:
         shell._torchdynamo_wrapper_id = id(shell)
 
 
+def acceptor(model: Callable) -> Callable[[tuple, dict], bool | None]:
+    """A function of arguments: whether a kept variant of the model accepts them, None where that is not told.
+
+    Quick enough to be asked in every call: what of the model it needs is looked up once.
+    """
+    code = code_of(model)
+    if (module := compiled_module(model)) is not None:
+        function, first = type(module).forward, (module,)
+    elif inspect.ismethod(model):
+        function, first = model.__func__, (model.__self__,)
+    else:
+        function, first = (model, ()) if inspect.isfunction(model) else (type(model).__call__, (model,))
+    odd = (
+        code is None
+        or code.co_kwonlyargcount
+        or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    )
+    names = () if odd else code.co_varnames[: code.co_argcount]
+    signature = functools.cache(lambda: inspect.signature(inspect.unwrap(function)))
+
+    def accepted(arguments: tuple, named: dict) -> bool | None:
+        entries = None if code is None else dynamo.cache_entries(code)
+        if not entries:
+            return None
+        try:
+            given = (*first, *arguments)
+            if named or len(given) != len(names):
+                bound = signature().bind(*given, **named)
+                bound.apply_defaults()
+                told = dict(bound.arguments)
+            else:
+                told = dict(zip(names, given, strict=True))
+            return any(dynamo.accepts(entry, told) for entry in entries)
+        except (AttributeError, TypeError, KeyError, RuntimeError):
+            return None
+
+    return accepted
+
+
 def tells_compilations() -> bool:
     """Whether this release keeps the record that `note_compilations` listens to."""
     return isinstance(getattr(_utils, "_compilation_metrics", None), collections.deque)
@@ -321,8 +360,8 @@ def frames_of(compilations: list) -> list[dynamo.Frame]:
 class Ear(logging.Filter):
     """Hears what Dynamo logs of breaks, recompiles and limits, and lets pass on what the program asked for.
 
-    Each message is handed on as the function that makes its text. A filter, since handlers of others, pytest's
-    for one, would show whatever reaches them.
+    Each message is handed on as the function that makes its text. It is a filter, since what reaches the
+    handlers is shown, by those of pytest for one.
     """
 
     def __init__(self, note: Callable[[Callable[[], str]], None]):

@@ -192,12 +192,12 @@ class Watcher:
         return region
 
     def _around(self, compiled, region: Region, model):
-        call = self._call
+        call, accepted = self._call, regions.acceptor(model)
 
         @functools.wraps(compiled)
         def shell(*arguments, **named):
             __tracebackhide__ = True
-            return call(region, model, compiled, arguments, named)
+            return call(region, accepted, compiled, arguments, named)
 
         # A program that looks under the compiled function is to find what it would find without us.
         if hasattr(compiled, "__wrapped__"):
@@ -207,7 +207,7 @@ class Watcher:
             regions.skip_frames(each.__code__)
         return shell
 
-    def _call(self, region: Region, model, compiled, arguments: tuple, named: dict):
+    def _call(self, region: Region, accepted, compiled, arguments: tuple, named: dict):
         __tracebackhide__ = True
         thread = self._thread
         if thread.inside or not self.on:
@@ -215,7 +215,8 @@ class Watcher:
         if self._ear.deaf:
             self._ear.listen()
         # Asked before the call, which may change what it was given.
-        refused = bool(self._limited) and region.place in self._limited and _refused(model, arguments, named)
+        limited = bool(self._limited) and region.place in self._limited
+        refused = limited and accepted(arguments, named) is False
         raised = None
         thread.inside = True
         start = time.perf_counter()
@@ -305,7 +306,7 @@ class Watcher:
             "regions": [_ledger(region, self.regions) for region in called],
             "not called": [each.name for each in self.regions if not each.calls],
             "missed": self.missed,
-            "overhead": self._overhead(),
+            "overhead": self._overhead() | {"past the limit": bool(self._limited)},
         }
 
     def _overhead(self) -> dict:
@@ -409,13 +410,6 @@ def _line(call: int, fate: str, seconds: float, **facts) -> dict:
         "limits": [],
     }
     return {"call": call, "fate": fate, "seconds": seconds} | nothing | facts
-
-
-def _refused(model, arguments: tuple, named: dict) -> bool:
-    """Whether every kept variant refuses these arguments; False where that is not told."""
-    entries = regions.variants(model)
-    refusals = regions.refusals(model, arguments, named)
-    return bool(entries) and refusals is not None and len(refusals) == entries
 
 
 def _plain(value) -> str:
@@ -583,4 +577,9 @@ def _overhead_line(told: dict) -> str:
     return (
         f"watching adds {added:.2f} [{low:.2f}, {high:.2f}] µs to a compiled call: median and 95% interval "
         f"of {told['rounds']} rounds, {told['calls']} calls on and {told['calls']} off in each"
+        + (
+            "; not counted: past the recompile limit each call's guards are asked"
+            if told["past the limit"]
+            else ""
+        )
     )
