@@ -23,7 +23,7 @@ import torch
 from complab import mechanisms, torchlog
 from complab.diagnose import capture
 from complab.diagnose.judgement import FAIL, NO_EVIDENCE, NOT_JUDGED, PASS, Judgement
-from complab.errors import EnvironmentProblem, counted
+from complab.errors import EnvironmentProblem, counted, one_line
 from complab.measure import dynamo, failure, regions
 
 # So many calls with an event are kept one by one: a program that goes on compiling has shown it by then.
@@ -36,7 +36,7 @@ OVERHEAD_ROUNDS, OVERHEAD_CALLS = 41, 400
 OVERHEAD_RANKS = (13, 27)
 
 
-@dataclass
+@dataclass(repr=False)
 class Region:
     """What one `torch.compile` in the program's source compiles, and what its calls did.
 
@@ -55,6 +55,19 @@ class Region:
     seconds: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
     raised: list[tuple[int, str, list[str]]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Short, with the first reason: a failed assertion of a test shows it."""
+        counts = {
+            "call": self.calls,
+            "graph": self.graphs,
+            "break": self.breaks,
+            "recompile": self.recompiles,
+        }
+        told = ", ".join(counted(number, noun) for noun, number in counts.items())
+        broken = [f"{file}:{line}" for file, line in capture.break_lines(self.stream())]
+        failed = [each[0][1] for line in self.lines for _, each in line["recompiles"] if each]
+        return f"{self.name}: {told}" + (f" ({one_line([*broken, *failed][0])})" if broken or failed else "")
 
     @property
     def place(self) -> str:
