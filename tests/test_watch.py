@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 
 import pytest
 
@@ -478,11 +479,19 @@ def test_own(compile_ledger):
 """
 
 
-def pytest_run(folder, *words: str, plugin: str = "complab.pytest_plugin") -> subprocess.CompletedProcess:
-    # An empty folder of settings of its own, so that ours are not found.
+def pytest_run(folder, *words: str) -> subprocess.CompletedProcess:
+    """Run pytest in the folder with the plugin as an installed complab brings it."""
+    # Settings of its own, so that ours are not found.
     (folder / "pytest.ini").touch()
-    argv = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", plugin, *words)
-    return run(*argv, folder=folder)
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ((name, module),) = project["entry-points"]["pytest11"].items()
+    written(
+        folder, "installed/complab-0.dist-info/METADATA", "Metadata-Version: 2.1\nName: complab\nVersion: 0\n"
+    )
+    written(folder, "installed/complab-0.dist-info/entry_points.txt", f"[pytest11]\n{name} = {module}\n")
+    path = os.pathsep.join([str(SCRIPTS), str(folder / "installed")])
+    argv = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words)
+    return run(*argv, folder=folder, PYTHONPATH=path)
 
 
 def test_the_plugin_tells_the_ledgers_of_a_session_and_makes_gates_of_tests(tmp_path):
@@ -509,16 +518,19 @@ def test_the_fixture_alone_sees_what_a_test_compiles(tmp_path):
     assert "complab watch" not in done.stdout
 
 
-def test_the_plugin_does_nothing_unasked(tmp_path):
+def test_the_plugin_does_nothing_unasked_and_can_be_left_out(tmp_path):
     program = """
         import sys
         def test_nothing(pytestconfig):
-            assert pytestconfig.pluginmanager.has_plugin("complab.pytest_plugin")
+            assert pytestconfig.pluginmanager.has_plugin("complab")
             assert not {"torch", "complab.measure"} & sys.modules.keys()
     """
     written(tmp_path, "test_nothing.py", program)
     done = pytest_run(tmp_path)
     assert done.returncode == 0, done.stdout
+    without = pytest_run(tmp_path, "-p", "no:complab")
+    assert without.returncode == 1
+    assert "complab.pytest_plugin" not in without.stdout
 
 
 def test_our_own_tests_run_without_the_plugin(pytestconfig):

@@ -28,7 +28,7 @@ status is the program's own. What its child processes compile is not seen."""
 # The package from its own folder, and nothing else of that folder: it may hold another Python's libraries.
 _START = """\
 import sys
-sys.version_info >= (3, 11) or sys.exit("complab: watch needs Python 3.11 or later, this is %s" % sys.version)
+sys.version_info >= (3, 11) or sys.exit("complab: watch needs Python 3.11 or later, this is %d.%d" % sys.version_info[:2])
 from importlib import util
 found = util.spec_from_file_location("complab", sys.argv[1], submodule_search_locations=[sys.argv[2]])
 sys.modules["complab"] = util.module_from_spec(found)
