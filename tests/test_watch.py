@@ -196,8 +196,15 @@ def test_after_an_exception_in_a_compiled_call_its_traceback_comes_first_and_is_
         def compiled(x):
             return x @ x
 
+        @torch.compile(backend="eager", fullgraph=True)
+        def refused(x):
+            torch._dynamo.graph_break()
+
         def main():
-            compiled(torch.ones(2, 3))
+            try:
+                refused(torch.ones(2))
+            except Exception:
+                compiled(torch.ones(2, 3))
 
         main()
     """
@@ -205,11 +212,14 @@ def test_after_an_exception_in_a_compiled_call_its_traceback_comes_first_and_is_
     done = run(*WATCH, "program.py", folder=tmp_path)
     trace, _, ledger = done.stderr.partition("complab watch: ")
     assert done.returncode == 1
-    # Torch itself may log the error before.
-    begin = f'Traceback (most recent call last):\n  File "{tmp_path}/program.py", line 11, in <module>\n'
-    assert begin in trace
-    assert "complab" not in trace
+    # Torch itself may log an error before, in lines of its own form.
+    said = trace[re.search("^Traceback", trace, re.MULTILINE).start() :]
+    assert (
+        f'Traceback (most recent call last):\n  File "{tmp_path}/program.py", line 18, in <module>\n' in said
+    )
+    assert "complab" not in said
     assert "RUNS      no evidence  call 0 raises" in ledger
+    assert "RUNS fails, capture-refused" in ledger
 
 
 def test_ctrl_c_ends_the_program_as_it_would_and_the_ledger_is_told(tmp_path):

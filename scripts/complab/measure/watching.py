@@ -580,7 +580,7 @@ def _region_lines(told: dict) -> list[str]:
 
 def _unknown(told: dict) -> str:
     lacking = [each["level"] for each in told["levels"] if each["verdict"] == NO_EVIDENCE]
-    return f"no evidence whether {lacking[0]} fails" if lacking else ""
+    return f"{lacking[0]} has no evidence" if lacking else ""
 
 
 def _overhead_line(told: dict) -> str:
