@@ -35,11 +35,13 @@ def pytest_terminal_summary(terminalreporter, config) -> None:
     watcher = config.stash.get(WATCHER, None)
     if watcher is None:
         return
+    from complab.measure import watched
+
     terminalreporter.section("complab watch")
     if getattr(config.option, "numprocesses", None):
         terminalreporter.line("the tests ran in processes of pytest-xdist, which are not watched; use -n 0")
     else:
-        terminalreporter.line(_watching().text(watcher.report(), str(config.invocation_params.dir)))
+        terminalreporter.line(watched.text(watcher.report(), str(config.invocation_params.dir)))
 
 
 def pytest_unconfigure(config) -> None:

@@ -28,7 +28,7 @@ status is the program's own. What its child processes compile is not seen."""
 # The package from its own folder, and nothing else of that folder: it may hold another Python's libraries.
 _START = """\
 import sys
-sys.version_info >= (3, 11) or sys.exit("complab: watch needs Python 3.11 or later, this is %d.%d" % sys.version_info[:2])
+sys.version_info >= (3, 11) or sys.exit("complab: watch needs Python 3.11, not %d.%d" % sys.version_info[:2])
 from importlib import util
 found = util.spec_from_file_location("complab", sys.argv[1], submodule_search_locations=[sys.argv[2]])
 sys.modules["complab"] = util.module_from_spec(found)
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> None:
         import torch  # noqa: F401
     except ModuleNotFoundError:
         _end("this Python has no torch; name one that has with --python", EXIT_ENVIRONMENT)
-    from complab.measure import watching
+    from complab.measure import watched, watching
 
     watcher = watching.Watcher()
     try:
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> None:
     except Problem as problem:
         _end(problem, problem.code)
     # Registered before anything of the program is, so it comes last: after its threads and its own endings.
-    atexit.register(_tell, watcher, watching.text, arguments.json, sys.stderr, os.getcwd(), os.getpid())
+    atexit.register(_tell, watcher, watched.text, arguments.json, sys.stderr, os.getcwd(), os.getpid())
     sys.modules["__main__"] = module
     try:
         run()
