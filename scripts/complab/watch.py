@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -27,7 +28,7 @@ status is the program's own. What its child processes compile is not seen."""
 # The package from its own folder, and nothing else of that folder: it may hold another Python's libraries.
 _START = """\
 import sys
-sys.version_info >= (3, 11) or sys.exit("complab: watch needs Python 3.11 or later, this is %s" % sys.version)
+sys.version_info >= (3, 11) or sys.exit("complab: watch needs Python 3.11, not %d.%d" % sys.version_info[:2])
 from importlib import util
 found = util.spec_from_file_location("complab", sys.argv[1], submodule_search_locations=[sys.argv[2]])
 sys.modules["complab"] = util.module_from_spec(found)
@@ -82,11 +83,14 @@ def main(argv: list[str] | None = None) -> None:
             arguments.json.touch()
     except (OSError, ImportError, Problem) as problem:
         _end(problem, EXIT_USAGE)
+    interrupted: list[bool] = []
+    # Before torch registers what it does at the end, so it comes after that.
+    atexit.register(_end_by_signal, interrupted)
     try:
         import torch  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError:
         _end("this Python has no torch; name one that has with --python", EXIT_ENVIRONMENT)
-    from complab.measure import watching
+    from complab.measure import watched, watching
 
     watcher = watching.Watcher()
     try:
@@ -94,13 +98,14 @@ def main(argv: list[str] | None = None) -> None:
     except Problem as problem:
         _end(problem, problem.code)
     # Registered before anything of the program is, so it comes last: after its threads and its own endings.
-    atexit.register(_tell, watcher, watching.text, arguments.json, sys.stderr, os.getcwd(), os.getpid())
+    atexit.register(_tell, watcher, watched.text, arguments.json, sys.stderr, os.getcwd(), os.getpid())
     sys.modules["__main__"] = module
     try:
         run()
     except SystemExit:
         raise
-    except BaseException:
+    except BaseException as error:
+        interrupted += [isinstance(error, KeyboardInterrupt)]
         sys.excepthook = functools.partial(_hook, sys.excepthook)
         raise
 
@@ -125,7 +130,7 @@ def _prepared(arguments: argparse.Namespace):
         with io.open_code(file) as stream:
             source = stream.read()
         module = ModuleType("__main__")
-        module.__file__ = file
+        module.__file__, module.__loader__ = file, SourceFileLoader("__main__", file)
         return module, lambda: exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     found = importlib.util.find_spec(program)
     if found is not None and found.submodule_search_locations is not None:
@@ -154,6 +159,13 @@ def _tell(watcher, text, json_file: Path | None, stream, folder: str, process: i
             print(f"complab: {one_line(problem)}; the ledgers are not written", file=stream)
 
 
+def _end_by_signal(interrupted: list[bool]) -> None:
+    if any(interrupted):
+        # Python ends by the signal if the last source text that it ran did, and torch has run some since.
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
+
+
 def _hook(hook, kind: type, error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback without the frames that watch."""
     seen = set()
@@ -171,10 +183,10 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
         frames.append(trace)
         trace = trace.tb_next
     files = [each.tb_frame.f_code.co_filename for each in frames]
-    # What is above our own last frame started us.
+    # What is above our own last frame started us, and no frame of a call is up there.
     begin = max((number + 1 for number, file in enumerate(files) if file == __file__), default=0)
-    ours = os.path.join(os.path.dirname(__file__), "measure", "watching.py")
-    kept = [each for each, file in zip(frames[begin:], files[begin:], strict=True) if file != ours]
+    ours = os.path.join(os.path.dirname(__file__), "measure", "")
+    kept = [each for each, file in zip(frames, files, strict=True) if not file.startswith(ours)][begin:]
     for each, following in zip(kept, [*kept[1:], None], strict=True):
         each.tb_next = following
     return kept[0] if kept else None

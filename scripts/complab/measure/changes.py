@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from complab.measure import dynamo, remains
+from complab.measure import dynamo, dynamo_programs, remains
 from complab.measure.passes import Actor, Stage
 
 
@@ -17,16 +17,16 @@ def settings(wanted: dict[str, object]):
     """
     wanted, before = dict(wanted), {}
     for name in wanted.pop("left_out", []):
-        dynamo.leave_out(_function(name))
+        dynamo_programs.leave_out(_function(name))
     try:
         for name, value in wanted.items():
-            name = dynamo.limit_setting() if name == "recompile_limit" else name
-            if dynamo.has_setting(name):
-                before[name] = dynamo.set_setting(name, value)
+            name = dynamo_programs.limit_setting() if name == "recompile_limit" else name
+            if dynamo_programs.has_setting(name):
+                before[name] = dynamo_programs.set_setting(name, value)
         yield
     finally:
         for name, value in before.items():
-            dynamo.set_setting(name, value)
+            dynamo_programs.set_setting(name, value)
 
 
 def _function(name: str) -> Callable:
@@ -55,7 +55,7 @@ def actor(name: str, run: dict) -> Actor:
         for path, axis in mark:
             value = dict(remains.named_arguments(given, named)).get(path)
             if isinstance(value, torch.Tensor) and axis < value.dim():
-                dynamo.mark_moving(value, axis)
+                dynamo_programs.mark_moving(value, axis)
         return given, named
 
     def before(index: int, stage: Stage) -> None:
@@ -64,8 +64,8 @@ def actor(name: str, run: dict) -> Actor:
         if fresh is not None and index >= fresh:
             dynamo.forget_variants()
 
-    around = dynamo.outside_of_modes if run.get("without_modes") else contextlib.nullcontext
-    making = dynamo.weak_marks if run.get("weak_marks") else contextlib.nullcontext
+    around = dynamo_programs.outside_of_modes if run.get("without_modes") else contextlib.nullcontext
+    making = dynamo_programs.weak_marks if run.get("weak_marks") else contextlib.nullcontext
     options = run.get("options", {})
     return Actor(name, True, options, arguments=arguments, before=before, around=around, making=making)
 

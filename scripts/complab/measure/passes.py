@@ -16,7 +16,7 @@ from functools import partial
 
 import torch
 
-from complab.measure import dynamo, failure, regions, remains, subject
+from complab.measure import dynamo, dynamo_programs, failure, regions, remains, subject
 
 EAGER = "eager"
 _PROCESS = os.getpid()
@@ -312,7 +312,7 @@ class Watch:
         mark, before = dynamo.newest_compilation(), (counting.compiled, counting.runs)
         tried, compiled = dynamo.frame_counts()
         captured = dynamo.graphs_captured()
-        modes = dynamo.dispatch_modes()
+        modes = dynamo_programs.dispatch_modes()
         try:
             yield
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from complab.measure import dynamo
+from complab.measure import dynamo, dynamo_programs
 
 
 class Counting:
@@ -49,10 +49,10 @@ def compile_counting(model: Callable, options: dict) -> tuple[Callable, Counting
         # As torch.compile itself does: a mode is part of the backend, and it decides here whether it is
         # known.
         mode = None if inner else mode
-        compiler = dynamo.inductor(mode, inner, rest.get("dynamic"))
+        compiler = dynamo_programs.inductor(mode, inner, rest.get("dynamic"))
         counting = Counting(compiler, "inductor")
     else:
-        compiler = dynamo.backend_of(backend)
+        compiler = dynamo_programs.backend_of(backend)
         counting = Counting(compiler, backend if isinstance(backend, str) else _name(backend))
         rest |= {key: value for key, value in (("mode", mode), ("options", inner)) if value}
     return torch.compile(model, backend=counting, **rest), counting
@@ -130,3 +130,42 @@ def variants(model: Callable) -> int:
     """How many variants of the model's own code Dynamo keeps; 0 where that is not told."""
     code = code_of(model)
     return 0 if code is None else len(dynamo.cache_entries(code) or [])
+
+
+def acceptor(model: Callable) -> Callable[[tuple, dict], bool | None]:
+    """A function of arguments: whether a kept variant of the model accepts them, None where that is not told.
+
+    Quick enough to be asked in every call: what of the model it needs is looked up once.
+    """
+    code = code_of(model)
+    if (module := compiled_module(model)) is not None:
+        function, first = type(module).forward, (module,)
+    elif inspect.ismethod(model):
+        function, first = model.__func__, (model.__self__,)
+    else:
+        function, first = (model, ()) if inspect.isfunction(model) else (type(model).__call__, (model,))
+    odd = (
+        code is None
+        or code.co_kwonlyargcount
+        or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    )
+    names = () if odd else code.co_varnames[: code.co_argcount]
+    signature = functools.cache(lambda: inspect.signature(inspect.unwrap(function)))
+
+    def accepted(arguments: tuple, named: dict) -> bool | None:
+        entries = None if code is None else dynamo.cache_entries(code)
+        if not entries:
+            return None
+        try:
+            given = (*first, *arguments)
+            if named or len(given) != len(names):
+                bound = signature().bind(*given, **named)
+                bound.apply_defaults()
+                told = dict(bound.arguments)
+            else:
+                told = dict(zip(names, given, strict=True))
+            return any(dynamo.accepts(entry, told) for entry in entries)
+        except (AttributeError, TypeError, KeyError, RuntimeError):
+            return None
+
+    return accepted

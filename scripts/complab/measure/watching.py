@@ -5,109 +5,26 @@ calls in which Dynamo tried a frame, and counts the others. What Dynamo says in 
 own record and from its log, thread by thread. Standard library and torch only.
 """
 
+import copy
 import functools
-import gc
 import inspect
-import io
 import os
-import statistics
 import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from types import FunctionType
 
 import torch
 
-from complab import mechanisms, torchlog
-from complab.diagnose import capture
-from complab.diagnose.judgement import FAIL, NO_EVIDENCE, NOT_JUDGED, PASS, Judgement
-from complab.errors import EnvironmentProblem, counted
-from complab.measure import dynamo, failure, regions
+from complab import torchlog
+from complab.errors import EnvironmentProblem
+from complab.measure import dynamo, dynamo_programs, failure, overhead, regions, watched
+from complab.measure.watched import Mark, Region
 
 # So many calls with an event are kept one by one: a program that goes on compiling has shown it by then.
 KEPT_EVENTS = 1000
 SECONDS_KEPT = 4096
-OUTSIDE = "it cannot be judged from outside the program"
-OVERHEAD_ROUNDS, OVERHEAD_CALLS = 41, 400
-# The 14th and the 28th of 41 differences: an interval of their median of more than 95 percent, whatever
-# their distribution.
-OVERHEAD_RANKS = (13, 27)
-
-
-@dataclass
-class Region:
-    """What one `torch.compile` in the program's source compiles, and what its calls did.
-
-    A loop that compiles objects of one class, or one function again and again, makes one region: they share
-    the code object with which Dynamo keeps its variants. `times` tells how often it was compiled.
-    """
-
-    name: str
-    place: str
-    site: str
-    options: dict
-    times: int = 0
-    calls: int = 0
-    disabled: bool = False
-    fates: Counter = field(default_factory=Counter)
-    lines: list[dict] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    compile_seconds: float = 0.0
-    raised: list[tuple[int, str, list[str]]] = field(default_factory=list)
-
-    @property
-    def graphs(self) -> int:
-        """Variants that were kept, of the region's own code and of what it calls."""
-        return sum(line["kept"] for line in self.lines)
-
-    @property
-    def breaks(self) -> int:
-        """Places of graph breaks; frames that were given up where no break is logged."""
-        stream = self.stream()
-        return len(capture.break_lines(stream)) or capture.captured_facts(stream)["frames skipped"]
-
-    @property
-    def recompiles(self) -> int:
-        """Recompiles by the log, those refused at the limit included."""
-        return sum(len(line["recompiles"]) for line in self.lines)
-
-    @property
-    def ledger(self) -> dict:
-        """Its levels and what they were judged from."""
-        return _ledger(self, [])
-
-    def stream(self) -> capture.Stream:
-        return capture.Stream(self.lines, self.calls, self.fates, graphs_run=False)
-
-    def since(self, mark: "Mark") -> "Region":
-        """What happened after the mark was set."""
-        return Region(
-            self.name,
-            self.place,
-            self.site,
-            self.options,
-            self.times,
-            self.calls - mark.calls,
-            self.disabled,
-            self.fates - mark.fates,
-            [line | {"call": line["call"] - mark.calls} for line in self.lines[mark.lines :]],
-            self.seconds[mark.seconds :],
-            self.compile_seconds - mark.compile_seconds,
-            [(call - mark.calls, *rest) for call, *rest in self.raised[mark.raised :]],
-        )
-
-
-@dataclass(frozen=True)
-class Mark:
-    """How far a region had come."""
-
-    calls: int = 0
-    fates: Counter = field(default_factory=Counter)
-    lines: int = 0
-    seconds: int = 0
-    compile_seconds: float = 0.0
-    raised: int = 0
 
 
 class _Thread(threading.local):
@@ -115,20 +32,10 @@ class _Thread(threading.local):
 
     def __init__(self):
         self.inside = False
+        # The module or class whose function is being compiled.
+        self.given = None
         self.log: list[str] = []
         self.compilations: list = []
-
-
-class _Heard(io.TextIOBase):
-    """A log stream that keeps what is written for the thread that writes it."""
-
-    def __init__(self, thread: _Thread):
-        self._thread = thread
-
-    def write(self, text: str) -> int:
-        if self._thread.inside:
-            self._thread.log.append(text)
-        return len(text)
 
 
 class Watcher:
@@ -141,9 +48,10 @@ class Watcher:
         self.on = False
         self.missed: list[str] = []
         self._regions: dict[tuple, Region] = {}
-        self._compile = torch.compile
+        self._unwatched = None
         self._lock = threading.Lock()
         self._thread = _Thread()
+        self._ear = dynamo_programs.Ear(self._note_message)
         # A limit that one region has hit may be another's too: those of one class share their code object.
         self._limited: set[str] = set()
         self._ends: list = []
@@ -153,78 +61,75 @@ class Watcher:
         return list(self._regions.values())
 
     def __enter__(self):
-        if not dynamo.tells_compilations():
+        if not dynamo_programs.tells_compilations():
             told = f"torch {torch.__version__} keeps no record of its compilations; use 2.6 to 2.13"
             raise EnvironmentProblem(told)
-        torch.compile = self._watching_compile()
-        # Beside what the program's own settings print, not in place of it.
-        self._ends = [dynamo.listen(_Heard(self._thread)), dynamo.note_compilations(self._note_compilation)]
+        self._ear.listen()
+        self._ends = [
+            self._ear.stop,
+            dynamo_programs.note_compilations(self._note_compilation),
+            dynamo_programs.watch_compiling(self._watch),
+        ]
         self.on = True
         return self
 
     def __exit__(self, *_):
         self.on = False
-        torch.compile = self._compile
-        for end in self._ends:
+        for end in reversed(self._ends):
             end()
 
-    def _watching_compile(self):
-        # With the signature of the real one, which libraries ask for.
-        @functools.wraps(self._compile)
-        def compile(model=None, **options):
-            if model is None:
-                # The decorator with arguments.
-                return lambda inner: compile(inner, **options)
-            return self._shell(model, self._compile(model, **options), self._region(model, options))
+    def _watch(self, compile, given):
+        if given is self._unwatched:
+            return compile(given)
+        thread, whole = self._thread, self._thread.given
+        if whole is None and (inspect.isclass(given) or isinstance(given, torch.nn.Module)):
+            thread.given = given
+        try:
+            compiled = compile(given)
+        finally:
+            thread.given = whole
+        again = inspect.isclass(whole) and given is getattr(whole, "_call_impl", None)
+        if again or not isinstance(compiled, FunctionType):
+            return compiled
+        if whole is None:
+            whole = _module_of(given)
+        return self._around(compiled, self._region(whole), whole)
 
-        return compile
-
-    def _region(self, model, options: dict) -> Region:
-        told = {key: _plain(value) for key, value in options.items()}
-        region = Region(_name(model), _place(model), _site(), told)
-        key = (region.name, region.place, region.site, *sorted(told.items()))
+    def _region(self, model) -> Region:
+        site, options = _asked()
+        region = Region(_name(model), _code(model), site, options)
+        key = (region.name, region.code, site, *sorted(options.items()))
         with self._lock:
             region = self._regions.setdefault(key, region)
             region.times += 1
         return region
 
-    def _shell(self, model, compiled, region: Region):
-        if compiled is model and not inspect.isclass(model):
-            # Disabled, by an option or by the environment: it has to stay the very object that it was.
-            region.disabled = True
-            return compiled
-        if inspect.isclass(compiled):
-            compiled.__call__ = self._around(compiled.__call__, region, model)
-        elif isinstance(compiled, torch.nn.Module):
-            compiled.forward = self._around(compiled.forward, region, model)
-        else:
-            return self._around(compiled, region, model)
-        return compiled
-
     def _around(self, compiled, region: Region, model):
-        call = self._call
+        call, accepted = self._call, regions.acceptor(model)
 
         @functools.wraps(compiled)
         def shell(*arguments, **named):
             __tracebackhide__ = True
-            return call(region, model, compiled, arguments, named)
+            return call(region, accepted, compiled, arguments, named)
 
         # A program that looks under the compiled function is to find what it would find without us.
         if hasattr(compiled, "__wrapped__"):
             shell.__wrapped__ = compiled.__wrapped__
+        dynamo_programs.keep_compiled(shell, compiled)
         for each in (shell, Watcher._call):
-            dynamo.skip_frames(each.__code__)
+            dynamo_programs.skip_frames(each.__code__)
         return shell
 
-    def _call(self, region: Region, model, compiled, arguments: tuple, named: dict):
+    def _call(self, region: Region, accepted, compiled, arguments: tuple, named: dict):
         __tracebackhide__ = True
         thread = self._thread
         if thread.inside or not self.on:
             return compiled(*arguments, **named)
-        if not dynamo.listening():
-            dynamo.listen_again()
+        if self._ear.deaf:
+            self._ear.listen()
         # Asked before the call, which may change what it was given.
-        refused = region.place in self._limited and _refused(model, arguments, named)
+        limited = bool(self._limited) and region.place in self._limited
+        refused = limited and accepted(arguments, named) is False
         raised = None
         thread.inside = True
         start = time.perf_counter()
@@ -243,6 +148,11 @@ class Watcher:
             except Exception as error:
                 # Whatever a release tells in a form that is not known here, the program goes on.
                 self.missed = [*self.missed, f"{region.name}: {failure.tell(error)}"][:KEPT_EVENTS]
+                thread.log, thread.compilations = [], []
+
+    def _note_message(self, text) -> None:
+        if self._thread.inside:
+            self._thread.log.append(text())
 
     def _note_compilation(self, compilation) -> None:
         if self._thread.inside:
@@ -262,7 +172,7 @@ class Watcher:
         if len(region.seconds) < SECONDS_KEPT:
             region.seconds.append(seconds)
         # Dynamo says nothing of a frame that it skips because of a mode.
-        if not region.lines and (modes := dynamo.dispatch_modes()):
+        if not region.lines and (modes := dynamo_programs.dispatch_modes()):
             region.lines.append(_line(call, "frame skipped", seconds, modes=modes))
 
     def _note_event(self, region: Region, call: int, seconds: float, log, frames: list, raised: bool) -> None:
@@ -282,7 +192,7 @@ class Watcher:
                     seconds,
                     kept=kept,
                     graphs=kept,
-                    modes=dynamo.dispatch_modes(),
+                    modes=dynamo_programs.dispatch_modes(),
                     skipped=[[frame.name, frame.file, frame.line, frame.reason] for frame in given_up],
                     breaks=[
                         [each.file, each.lineno, each.source, each.reason, each.frame_skipped]
@@ -306,11 +216,10 @@ class Watcher:
         called = [region for region in self.regions if region.calls]
         return {
             "torch": str(torch.__version__),
-            "regions": [_ledger(region, self.regions) for region in called],
-            "not called": [each.name for each in self.regions if not each.calls and not each.disabled],
-            "disabled": [each.name for each in self.regions if each.disabled],
+            "regions": [watched.ledger(region, self.regions) for region in called],
+            "not called": [each.name for each in self.regions if not each.calls],
             "missed": self.missed,
-            "overhead": self._overhead(),
+            "overhead": self._overhead() | {"past the limit": bool(self._limited)},
         }
 
     def _overhead(self) -> dict:
@@ -319,46 +228,20 @@ class Watcher:
         def nothing(x):
             return x + 1
 
-        compiled = self._compile(nothing, backend="eager")
-        watched = self._around(compiled, Region("", "", "", {}), nothing)
         try:
+            self._unwatched = nothing
+            bare = torch.compile(nothing, backend="eager")
+            shell = self._around(bare, Region("", None, "", {}), nothing)
             with torch.no_grad():
-                return _on_and_off(watched, compiled, torch.zeros(1, device="cpu"))
+                return overhead.added(shell, bare, torch.zeros(1, device="cpu"))
         except Exception as error:
             # A stance or a setting of the program may forbid compiling anything else.
             return {"not measured": failure.tell(error)}
 
 
-def _on_and_off(watched, bare, argument) -> dict:
-    """The median of what a round of calls takes more with the shell than without, and its interval."""
-    watched(argument)
-    differences = []
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        for number in range(OVERHEAD_ROUNDS):
-            # Either goes first in turn, so that a drift falls on both.
-            order = (watched, bare) if number % 2 else (bare, watched)
-            seconds = {function: _seconds_per_call(function, argument) for function in order}
-            differences.append(seconds[watched] - seconds[bare])
-    finally:
-        if collects:
-            gc.enable()
-    low, high = (sorted(differences)[rank] for rank in OVERHEAD_RANKS)
-    return {
-        "added_s_per_call": statistics.median(differences),
-        "low": low,
-        "high": high,
-        "rounds": OVERHEAD_ROUNDS,
-        "calls": OVERHEAD_CALLS,
-    }
-
-
-def _seconds_per_call(function, argument) -> float:
-    start = time.perf_counter()
-    for _ in range(OVERHEAD_CALLS):
-        function(argument)
-    return (time.perf_counter() - start) / OVERHEAD_CALLS
+def forget_variants() -> None:
+    """Have Dynamo compile anew whatever is called next."""
+    dynamo.forget_variants()
 
 
 class Since:
@@ -410,14 +293,9 @@ def _line(call: int, fate: str, seconds: float, **facts) -> dict:
     return {"call": call, "fate": fate, "seconds": seconds} | nothing | facts
 
 
-def _refused(model, arguments: tuple, named: dict) -> bool:
-    """Whether every kept variant refuses these arguments; False where that is not told."""
-    entries = regions.variants(model)
-    refusals = regions.refusals(model, arguments, named)
-    return bool(entries) and refusals is not None and len(refusals) == entries
-
-
 def _plain(value) -> str:
+    """In words that do not change from run to run; a backend by its name."""
+    value = getattr(value, "compiler_name", value)
     return getattr(value, "__qualname__", None) or (
         str(value) if " at 0x" not in str(value) else type(value).__name__
     )
@@ -429,122 +307,42 @@ def _name(model) -> str:
     return getattr(model, "__qualname__", type(model).__qualname__)
 
 
-def _place(model) -> str:
+def _code(model):
     if inspect.isclass(model):
         inner = model.forward if issubclass(model, torch.nn.Module) else model.__call__
-        code = getattr(inspect.unwrap(inner), "__code__", None)
-    else:
-        code = regions.code_of(model)
-    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+        return getattr(inspect.unwrap(inner), "__code__", None)
+    return regions.code_of(model)
 
 
-_NOT_THE_PROGRAM = (os.path.dirname(torch.__file__) + os.sep, __file__)
+def _module_of(model):
+    """The module that a bound method or a wrapper of torch calls; the model itself if there is none.
+
+    So a copied module comes, of which only the function is compiled anew.
+    """
+    found = getattr(model, "__wrapped__", None) or getattr(model, "__self__", None)
+    called = getattr(model, "__name__", "") in ("_wrapped_call_impl", "_call_impl", "inner")
+    return found if called and isinstance(found, torch.nn.Module) else model
 
 
-def _site() -> str:
-    """Where the program says `torch.compile`, or something of torch that does."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+_BELOW = (watched.TORCH, os.path.dirname(__file__) + os.sep, copy.__file__)
+
+
+def _asked() -> tuple[str, dict]:
+    """Where the program asks for `torch.compile`, itself or through torch; its options but the defaults."""
+    frame, options = sys._getframe(1), {}
+    asking = getattr(torch.compile, "__code__", None)
+    while frame is not None and frame.f_code.co_filename.startswith(_BELOW):
+        if frame.f_code is asking:
+            options = _options(frame.f_locals)
         frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}", options
 
 
-def _ledger(region: Region, others: list[Region]) -> dict:
-    stream = region.stream()
-    levels = {"RUNS": _runs(region), "CORRECT": Judgement(NOT_JUDGED, OUTSIDE)}
-    if levels["RUNS"].verdict == PASS:
-        levels["CAPTURED"] = _captured(region, stream, others)
-    if "CAPTURED" in levels and levels["CAPTURED"].verdict == PASS:
-        levels["STABLE"] = capture.stable(stream, [])
-    failing = next((level for level, each in levels.items() if each.verdict == FAIL), None)
-    after = Judgement(NOT_JUDGED, "an earlier level did not pass")
-    for level in ("CAPTURED", "STABLE"):
-        levels.setdefault(level, after)
-    levels["WORTH IT"] = Judgement(NOT_JUDGED, OUTSIDE)
-    return {
-        "region": region.name,
-        "place": region.place,
-        "compiled at": region.site,
-        "times": region.times,
-        "options": region.options,
-        "first_failing_level": failing,
-        "mechanism": levels[failing].mechanism if failing else None,
-        "levels": [
-            {"level": level, "verdict": each.verdict, "evidence": each.evidence, "mechanism": each.mechanism}
-            for level, each in levels.items()
-        ],
-        "stability": capture.stability(stream, []),
-        "cost": {
-            "first_call_s": region.lines[0]["seconds"] if region.lines else None,
-            "compiling_calls_s": region.compile_seconds,
-            "median_later_call_s": statistics.median(region.seconds) if region.seconds else None,
-        },
-    }
-
-
-def _captured(region: Region, stream: capture.Stream, others: list[Region]) -> Judgement:
-    if region.lines:
-        return capture.captured(stream)
-    if eager := region.fates["eager after the limit"]:
-        told = (
-            f"{counted(eager, 'call')} ran eager: another region had used up the limit of the code they share"
-        )
-        return Judgement(NO_EVIDENCE, told)
-    sharing = [each for each in others if each.place == region.place and each.graphs]
-    if region.place and sharing:
-        # What Dynamo keeps belongs to the code object, whichever region made it compile.
-        found = capture.captured(sharing[0].stream())
-        found.evidence += f", by the region compiled at {sharing[0].site}, which shares its code"
-        return found
-    return capture.captured(stream)
-
-
-def _runs(region: Region) -> Judgement:
-    if not region.raised:
-        return Judgement(PASS, f"{counted(region.calls, 'call')}, none raised")
-    call, told, names = region.raised[0]
-    word = mechanisms.of_error(names, "True" in str(region.options.get("fullgraph")))
-    if not word and any(name.startswith(("BackendCompilerFailed", "InductorError")) for name in names):
-        word = "inductor-error"
-    if not word:
-        return Judgement(NO_EVIDENCE, f"call {call} raises {told}; eager may do so too")
-    return Judgement(FAIL, f"call {call} raises {told}", word)
-
-
-def text(told: dict, folder: str = "") -> str:
-    """The ledgers for a terminal, one region after another; places in the folder without its name."""
-    lines = [f"complab watch: {counted(len(told['regions']), 'compiled region')} (torch {told['torch']})"]
-    for each in told["regions"]:
-        lines += ["", *_region_lines(each)]
-    named = {"not called": "never called on its own", "disabled": "not compiled, since disabled"}
-    lines += [f"\n{words}: {', '.join(told[key])}" for key, words in named.items() if told[key]]
-    lines += [f"\nnot understood, so left out: {'; '.join(told['missed'][:3])}"] if told["missed"] else []
-    text = "\n".join([*lines, "", _overhead_line(told["overhead"])])
-    return text.replace(f"{folder.rstrip(os.sep)}{os.sep}", "") if folder else text
-
-
-def _region_lines(told: dict) -> list[str]:
-    head = f"{told['region']}  {told['place']}"
-    if told["compiled at"] not in ("", told["place"]):
-        head += f", compiled at {told['compiled at']}"
-    if told["times"] > 1:
-        head += f", {told['times']} times"
-    cost, failing = told["cost"], told["first_failing_level"]
-    later = cost["median_later_call_s"]
-    return [
-        head,
-        *(f"  {each['level']:9} {each['verdict']:11}  {each['evidence']}" for each in told["levels"]),
-        f"  cost      {counted(told['stability']['calls'], 'call')}, {cost['compiling_calls_s']:.3g} s in "
-        f"those that compiled, {'no later call' if later is None else f'{later * 1e6:.3g} µs a later call'}",
-        f"  {failing} fails, {told['mechanism']}" if failing else "  no failure seen",
-    ]
-
-
-def _overhead_line(told: dict) -> str:
-    if "not measured" in told:
-        return f"what watching adds to a compiled call could not be measured: {told['not measured']}"
-    added, low, high = (told[key] * 1e6 for key in ("added_s_per_call", "low", "high"))
-    return (
-        f"watching adds {added:.2f} [{low:.2f}, {high:.2f}] µs to a compiled call: median and 95% interval "
-        f"of {told['rounds']} rounds, {told['calls']} calls on and {told['calls']} off in each"
-    )
+def _options(given: dict) -> dict:
+    told = {}
+    for name, parameter in inspect.signature(torch.compile).parameters.items():
+        value = given.get(name, parameter.default)
+        # Torch itself fills in this mode where none was asked for.
+        if name != "model" and value is not parameter.default and (name, value) != ("mode", "default"):
+            told[name] = _plain(value)
+    return told
