@@ -45,6 +45,11 @@ class Case:
         return Stream(lines, len(lines), fates, disabled=bool(self.options.get("disable")))
 
     @property
+    def restless(self) -> list[list[str]]:
+        """Where and name of each value that two eager runs did not agree in."""
+        return self.eager.first("restless", [])
+
+    @property
     def moved(self) -> list[dict]:
         return self.eager.first("moved", [])
 

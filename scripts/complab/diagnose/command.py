@@ -115,6 +115,7 @@ def _diagnosed(opened: lab.Lab, quick: bool, say) -> dict:
     if first.fault:
         raise Problem(f"the probe itself failed on this subject: {first.fault}")
     case = Case(opened, first, quick)
+    opened.restless = case.restless
     if first.died and not case.subject:
         raise Problem(f"subject: before its first call the process {first.died}")
     told = ledger.fill(case, say)

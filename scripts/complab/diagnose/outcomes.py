@@ -107,6 +107,10 @@ def _first_failing_layer(case: Case, index: int, error: dict) -> tuple[str, dict
 
 def correct(case: Case) -> Judgement:
     """Everything a call leaves behind, against eager; a difference is told apart by further runs."""
+    if case.eager.first("unjudged"):
+        where, name = next(each for each in case.restless if each[0] != "state")
+        told = f"eager differs from itself: run again, the {_named(where, name)} is another"
+        return Judgement(NO_EVIDENCE, told, instrument="eager against eager")
     different = first_difference(case.stream)
     if different is None:
         return _agreement(case)
@@ -116,8 +120,7 @@ def correct(case: Case) -> Judgement:
         told = f"eager differs from itself: {_told(control[1][0])}, so call {index} says nothing"
         return Judgement(NO_EVIDENCE, told, instrument="eager against eager")
     worst = found[0]
-    name = " ".join(filter(None, (worst["where"], worst["name"])))
-    told = f"call {index} differs in the {name}: {_told(worst)}"
+    told = f"call {index} differs in the {_named(worst['where'], worst['name'])}: {_told(worst)}"
     word, instrument, facts = _cause(case, index, found)
     facts["calls that differ"] = sum(not line.get("within", True) for line in case.stream.calls)
     return Judgement(FAIL, told, word, instrument, facts=facts)
@@ -131,7 +134,14 @@ def _agreement(case: Case) -> Judgement:
     told += f", within rtol {bounds['rtol']:g}, atol {bounds['atol']:g}"
     if any(not line.get("rng_same", True) for line in compared):
         told += "; the random streams advance differently, and nothing that was compared depends on it"
+    if case.restless:
+        told += f"; left out, for eager does not repeat it: the {_named(*case.restless[0])}"
+        told += f" and {counted(len(case.restless) - 1, 'more value')}" if len(case.restless) > 1 else ""
     return Judgement(PASS, told, instrument="outputs, arguments, state and gradients against eager")
+
+
+def _named(where: str, name: str) -> str:
+    return f"{where} {name}".rstrip()
 
 
 def _told(difference: dict) -> str:

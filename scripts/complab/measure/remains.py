@@ -20,12 +20,17 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 RETURNED, ARGUMENT, STATE, GRADIENT = "returned value", "argument", "state", "gradient"
 
 
+# Sums taken in another order differ by a few times the rounding.
+UNREST = 16
+
+
 class Difference(NamedTuple):
     """One value that is not the same in two runs.
 
     ``where`` is what holds it (`returned value`, `argument`, `state`, `gradient`), ``name`` which of them.
     ``largest`` and ``relative`` are the largest absolute difference and its ratio to the largest expected
-    value, NaN where the two cannot be subtracted; ``within`` whether it is inside the tolerance.
+    value, NaN where the two cannot be subtracted; ``within`` whether it is inside the tolerance; ``rounding``
+    the relative rounding of the values' dtype, 0 where values are exact.
     """
 
     where: str
@@ -34,6 +39,12 @@ class Difference(NamedTuple):
     relative: float
     within: bool
     told: str
+    rounding: float = 0.0
+
+    @property
+    def is_unrest(self) -> bool:
+        """Between two runs of one program: whether it is more than the rounding of a sum in another order."""
+        return not self.relative <= UNREST * self.rounding
 
     def as_dict(self) -> dict:
         told = self._asdict()
@@ -245,7 +256,7 @@ def _difference(where: str, name: str, expected, actual, tolerance: dict, widene
     numbers = [value for value in (expected, actual) if isinstance(value, int | float | complex)]
     if len(numbers) == 2 and bool not in map(type, numbers):
         tensors = (torch.tensor(value, dtype=_kind(value)) for value in numbers)
-        return _of_tensors(where, name, *tensors, tolerance, widened)
+        return _of_tensors(where, name, *tensors, tolerance, widened, exact=True)
     if _same_plain(expected, actual):
         return None
     return _without_size(where, name, f"eager {_short(expected)}, compiled {_short(actual)}")
@@ -260,7 +271,9 @@ def _short(value: object) -> str:
     return told if len(told) <= 60 else told[:57] + "..."
 
 
-def _of_tensors(where: str, name: str, expected, actual, tolerance: dict, widened: bool) -> Difference | None:
+def _of_tensors(
+    where: str, name: str, expected, actual, tolerance: dict, widened: bool, exact: bool = False
+) -> Difference | None:
     widened = widened and expected.is_floating_point() and actual.is_floating_point()
     for what in ("shape", "device") if widened else ("shape", "dtype", "device"):
         before, after = getattr(expected, what), getattr(actual, what)
@@ -284,7 +297,10 @@ def _of_tensors(where: str, name: str, expected, actual, tolerance: dict, widene
     within = bool((difference <= bound).all()) and math.isfinite(largest)
     count = int((~same).sum())
     told = f"{count} of {expected.numel()} values, largest difference {largest:.3g}"
-    return Difference(where, name, largest, largest / scale if scale else math.inf, within, told)
+    relative = largest / scale if scale else math.inf
+    rounds = not exact and (expected.is_floating_point() or expected.is_complex())
+    rounding = torch.finfo(expected.dtype).eps if rounds else 0.0
+    return Difference(where, name, largest, relative, within, told, rounding)
 
 
 def _told(value: object) -> str:
