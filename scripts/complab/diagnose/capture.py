@@ -225,6 +225,8 @@ def kind_of_move(move: dict) -> str:
         return "grad-mode" if move["name"] == "grad mode" else "global-state"
     if move["property"].startswith("size"):
         return "shape"
+    if move["property"] == "value" and "." in move["path"].partition("]")[2]:
+        return "module-attribute"
     return _KINDS.get(move["property"], "python-value")
 
 

@@ -77,6 +77,8 @@ def _of_value(value: object, name: str) -> Iterator[tuple[str, str, str]]:
         what = "keys" if isinstance(container, dict) else "length"
         told = ", ".join(map(repr, container)) if isinstance(container, dict) else str(len(container))
         yield path, what, told
+    if remains.is_own(value):
+        yield name, "identity", str(id(value))
     for path, leaf in remains.leaves(value, name):
         yield path, "type", type(leaf).__qualname__
         if isinstance(leaf, torch.Tensor):

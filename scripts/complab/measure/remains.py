@@ -17,6 +17,8 @@ import torch
 # Deeper than any program nests its outputs; stops at objects that hold themselves.
 DEPTH = 12
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# First parts of the names of the modules whose classes are a program's own: its objects are looked into.
+PROGRAMS: set[str] = set()
 RETURNED, ARGUMENT, STATE, GRADIENT = "returned value", "argument", "state", "gradient"
 
 
@@ -136,7 +138,7 @@ def _same_plain(before: object, after: object) -> bool:
 
 
 def leaves(value: object, name: str = "", depth: int = DEPTH) -> Iterator[tuple[str, object]]:
-    """Every value in nested lists, tuples, dicts and dataclasses, with the path to it."""
+    """Every value in nested lists, tuples, dicts, dataclasses and a program's own objects, with its path."""
     if depth == 0 or isinstance(value, (torch.Tensor, *PLAIN)):
         yield name, value
     elif isinstance(value, dict):
@@ -151,8 +153,20 @@ def leaves(value: object, name: str = "", depth: int = DEPTH) -> Iterator[tuple[
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for each in dataclasses.fields(value):
             yield from leaves(getattr(value, each.name), f"{name}.{each.name}", depth - 1)
+    elif is_own(value):
+        for key, item in vars(value).items():
+            # An object that leads back to another one is not followed there.
+            yield from leaves(item, f"{name}.{key}", 0 if is_own(item) else depth - 1)
     else:
         yield name, value
+
+
+def is_own(value: object) -> bool:
+    """Whether it is an object of a class of the program under test that only holds values."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] not in PROGRAMS or not hasattr(value, "__dict__"):
+        return False
+    return not isinstance(value, type | torch.nn.Module) and not callable(value)
 
 
 def copied(value: object) -> object:
