@@ -64,7 +64,7 @@ preflight: python  ## say what this machine lacks to compile
 
 # In words that any Python understands: an old one cannot even read install.py.
 python:
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11, 4) or sys.exit("%s is Python %d.%d.%d, complab needs 3.11.4 or later; name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1], v[2]))'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("%s is Python %d.%d.%d, complab needs 3.11 or later; name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1], v[2]))'
 
 # Pins change only where a .in file asks for it; `make lock ARGS=--upgrade` renews them all. The oldest supported
 # Python makes the locks (PYTHON=python3.11). A lock pins PyTorch's release, not its build: see cpu.in and cuda.in.

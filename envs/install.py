@@ -58,10 +58,9 @@ def check_python() -> None:
     another = ", or name another Python: make PYTHON=python3.12 ..."
     if sys.platform != "linux":
         raise Refusal(f"complab runs on Linux only, this is {platform.system()}; use a Linux container")
-    # Run by hand, by whatever Python there is. From 3.11.4 on tarfile can refuse to leave its folder.
-    if sys.version_info < (3, 11, 4):
+    if sys.version_info < (3, 11):  # noqa: UP036 - run by hand, by whatever Python there is
         raise Refusal(
-            f"{sys.executable} is {platform.python_version()}, too old; install 3.11.4 or later{another}"
+            f"{sys.executable} is {platform.python_version()}, too old; install 3.11 or later{another}"
         )
     if not all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")):
         raise Refusal(f"{sys.executable} lacks venv and ensurepip; apt install python3-venv{another}")

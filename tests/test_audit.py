@@ -289,17 +289,6 @@ def test_a_ledger_is_filled_again_though_its_hash_was_made_to_fit(project):
     assert "ledger.json: is not what its rows make of it: levels of region" in told(project.audit())
 
 
-def test_a_source_line_with_two_spaces_is_the_same_in_a_row_and_in_its_ledger(project):
-    path = project.cell(BROKEN) / evidence.LEDGER
-    document = json.loads(path.read_text(encoding="utf-8"))
-    capture = document["regions"]["with_break"]["capture"]
-    assert " | " in capture["where"]
-    capture["where"] = capture["where"].replace(" | ", "  | ", 1)
-    path.write_text(evidence.json_text(document), encoding="utf-8")
-    recorded.measure_again(project.results, BROKEN, project.record(BROKEN))
-    assert "is not what its rows make of it" not in told(project.audit())
-
-
 @pytest.mark.fault("T7", "a figure of other evidence")
 def test_a_figure_of_other_evidence_is_found(project):
     with Tree.open(RUN, project.results, project.figures) as tree:

@@ -209,6 +209,12 @@ def test_heads_must_divide_the_width(given):
     )
 
 
+def test_heads_must_divide_the_width_of_an_experiments_own_sizes(given):
+    assert "experiments.e9_backends.workload.dim 256 is not a multiple of" in refusal(
+        changed(given, "experiments.e9_backends.workload", {"heads": 3})
+    )
+
+
 @pytest.mark.parametrize(
     ("policy", "caches", "why"),
     [
@@ -503,6 +509,12 @@ def test_the_slice_does_not_change_with_what_is_drawn(given):
 def test_the_slice_changes_with_what_is_measured(given, key, value):
     before = slice_of(given)
     assert slice_of(changed(given, key, value)) != before
+
+
+def test_an_experiment_may_have_its_own_sizes(given):
+    told = changed(given, "experiments.e9_backends.workload", {"blocks": 2})
+    assert slice_of(told, "e9_backends")["workload"] == slice_of(given)["workload"] | {"blocks": 2}
+    assert slice_of(told)["workload"] == slice_of(given)["workload"]
 
 
 def test_the_slice_tells_the_device_that_was_found(given):

@@ -94,6 +94,12 @@ def test_a_detail_of_any_length_that_is_written_can_be_read():
     assert csv_to_rows(rows_to_csv([row(detail=told)]), "evidence.csv")[0].detail == told.strip()
 
 
+def test_a_ledger_is_filled_from_the_text_that_is_kept():
+    detail = "e.py:7:  if x  | a\nreason"
+    assert row(detail=detail).detail == "e.py:7: if x | a reason"
+    assert csv_to_rows(rows_to_csv([row(detail=detail)]), "evidence.csv") == [row(detail=detail)]
+
+
 def test_a_row_is_one_line_whatever_its_detail_says():
     text = rows_to_csv([row(detail="first\nsecond\r\nthird\rfourth\u2028fifth"), row()])
     assert text.count("\n") == 3

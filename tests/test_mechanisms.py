@@ -4,18 +4,20 @@ import pytest
 
 from complab import guards, mechanisms
 
-# What Dynamo of torch 2.13 says of a break: its sentence, its explanation, its context, as far as they decide.
+# What Dynamo of torch 2.13 says of a break: sentence, explanation and context, as far as they decide.
 SAID_BY_2_13 = {
     "Tensor.item() in the function": (
         "tensor-to-python",
         "Unsupported Tensor.item() call with capture_scalar_outputs=False\n"
-        "  Explanation: Dynamo does not support tracing `Tensor.item()` with config.capture_scalar_outputs=False.\n"
+        "  Explanation: Dynamo does not support tracing `Tensor.item()` with "
+        "config.capture_scalar_outputs=False.\n"
         "  Hint: Set `torch._dynamo.config.capture_scalar_outputs = True`\n"
         "  Developer debug context: call_method TensorVariable() item () {}",
     ),
     "tolist": (
         "tensor-to-python",
-        "Data dependent operator\n  Explanation: Operator `aten._local_scalar_dense.default` has a non-Tensor "
+        "Data dependent operator\n  Explanation: Operator `aten._local_scalar_dense.default` has a "
+        "non-Tensor "
         "output whose value is dependent on the data of Tensor inputs.\n"
         "  Developer debug context: aten._local_scalar_dense.default",
     ),
@@ -23,7 +25,8 @@ SAID_BY_2_13 = {
         "tensor-to-python",
         "Failed to trace builtin operator\n  Explanation: Dynamo does not know how to trace builtin operator "
         "`print` with argument types ['Tensor'] (has_kwargs False)\n"
-        "  Developer debug context: builtin print [<class 'torch._dynamo.variables.tensor.TensorVariable'>] False",
+        "  Developer debug context: builtin print [<class "
+        "'torch._dynamo.variables.tensor.TensorVariable'>] False",
     ),
     "str of a tensor": (
         "tensor-to-python",
@@ -37,13 +40,16 @@ SAID_BY_2_13 = {
     ),
     "if on a value": (
         "data-dependent-branch",
-        "Data-dependent branching\n  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > "
-        "0:`). Dynamo does not support tracing dynamic control flow.\n  Hint: Use `torch.cond` to express dynamic "
+        "Data-dependent branching\n  Explanation: Detected data-dependent branching (e.g. `if "
+        "my_tensor.sum() > "
+        "0:`). Dynamo does not support tracing dynamic control flow.\n  Hint: Use `torch.cond` to "
+        "express dynamic "
         "control flow.\n  Developer debug context: attempted to jump with TensorVariable()",
     ),
     "the same in a loop": (
         "data-dependent-branch",
-        "Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break "
+        "Failed to handle graph break gracefully. Skipping the function and falling back to eager. "
+        "Graph break "
         "encountered:\n\nData-dependent branching\n  Explanation: Detected data-dependent branching",
     ),
     "sorting tensors": (
@@ -53,7 +59,8 @@ SAID_BY_2_13 = {
     ),
     "boolean mask": (
         "data-dependent-shape",
-        "Dynamic shape operator\n  Explanation: Operator `aten.nonzero.default`'s output shape depends on input "
+        "Dynamic shape operator\n  Explanation: Operator `aten.nonzero.default`'s output shape depends "
+        "on input "
         "Tensor data.\n  Hint: Enable tracing of dynamic shape operators with "
         "`torch._dynamo.config.capture_dynamic_output_shape_ops = True`",
     ),
@@ -64,14 +71,16 @@ SAID_BY_2_13 = {
     ),
     "logging": (
         "unsupported-call",
-        "logging.Logger method not supported for non-export cases\n  Explanation: logging.Logger methods are not "
+        "logging.Logger method not supported for non-export cases\n  Explanation: logging.Logger "
+        "methods are not "
         "supported for non-export cases.\n  Hint: Add the logging method to `torch._dynamo.config"
         ".ignore_logging_functions`.\n  Developer debug context: method: <Logger a (WARNING)>.info",
     ),
     "a clock": (
         "unsupported-call",
         "Attempted to call function marked as skipped\n  Explanation: Dynamo does not know how to trace the "
-        "builtin `time.perf_counter.` This function is either a Python builtin or a third-party C/C++ extension.",
+        "builtin `time.perf_counter.` This function is either a Python builtin or a third-party C/C++ "
+        "extension.",
     ),
     "print of a text": (
         "unsupported-call",
@@ -89,11 +98,13 @@ SAID_BY_2_13 = {
     ),
     "an unknown context manager": (
         "unsupported-construct",
-        "Unsupported context manager\n  Explanation: Dynamo does not know how to enter a `lock` context manager.",
+        "Unsupported context manager\n  Explanation: Dynamo does not know how to enter a `lock` context "
+        "manager.",
     ),
     "a class in the function": (
         "unsupported-construct",
-        "LOAD_BUILD_CLASS bytecode not supported\n  Explanation: Dynamo does not support tracing classes that are "
+        "LOAD_BUILD_CLASS bytecode not supported\n  Explanation: Dynamo does not support tracing "
+        "classes that are "
         "defined in the compiled region.",
     ),
     "autograd.grad": (

@@ -1,4 +1,4 @@
-"""Whatever a call leaves behind is compared: values, arguments, gradients, state; and a difference says where."""
+"""Whatever a call leaves is compared: values, arguments, gradients, state; and a difference says where."""
 
 import dataclasses
 import math

@@ -534,6 +534,8 @@ CLASS = "0/0: ___check_type_id(c, 94), type=<class 'a.Left'>  # f(c) (HINT: type
             Assumption("object-identity", "block", None, "alive", "deallocated"),
         ),
         (CLASS, Assumption("input-type", "c", None, "a.Left")),
+        (CLASS.replace("(c,", "(G['c'],", 1), Assumption("global-state", "G['c']", None, "a.Left")),
+        (CLASS.replace("(c,", "(L['self'].c,", 1), Assumption("module-attribute", "self.c", None, "a.Left")),
         (f"{CLASS}\nUser stack trace:\n  File", Assumption("input-type", "c", None, "a.Left")),
         ("___check_metadata_14_c0/0", Assumption("other", "")),
         ("BACKEND_MATCH failure: torch.compile detected different backends.", Assumption("other", "")),

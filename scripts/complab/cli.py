@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from complab import bundle, config
+from complab import bundle, config, watch
 from complab.diagnose import flags as diagnose
 from complab.errors import EXIT_FAILED, Problem, one_line
 from complab.report import classes, manuscript
@@ -38,7 +38,7 @@ def exit_with(command: Callable[[], int]) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(
         prog="complab",
-        description="Diagnose a torch.compile call; audit, bundle and unpack the evidence of a run.",
+        description="Diagnose a torch.compile call, watch a program's; audit, bundle and unpack a run.",
     )
     commands = flags.add_subparsers(required=True, metavar="COMMAND")
     told = "verify everything, or trace a number back to rows, log, code and machine"
@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     take.add_argument("bundle", type=Path, help="the zip that `complab bundle` wrote")
     take.set_defaults(command=_unpack)
     diagnose.add_to(commands)
+    watch.add_to(commands)
     return flags
 
 

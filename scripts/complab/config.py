@@ -116,6 +116,7 @@ class Settings:
             settings["lengths"] = self.values["streams"][settings.pop("stream")]
         chosen = {key: self.values[key] for key in MEASURED_KEYS}
         chosen |= {"device": device, "settings": settings}
+        chosen["workload"] = chosen["workload"] | entry["workload"]
         chosen |= {key: entry[key] for key in ("probes", "observers", "steady_rounds", "steady_caches")}
         return json.loads(json.dumps(chosen))
 
@@ -151,7 +152,15 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
     overrides = overrides or {}
     given = _overlay(given, overrides)
     schema = read_yaml(SCHEMA_FILE)
-    validate(given, schema, where)
+    checked: list[dict] = []
+
+    def check(values: dict, named: str) -> None:
+        # A scale that changes nothing is the configuration itself, and checking takes longest of all here.
+        if values not in checked:
+            validate(values, schema, named)
+            checked.append(values)
+
+    check(given, where)
     scale = given.get("scale", schema["properties"]["scale"]["default"])
     scales = given.get("scales", {"full": {}})
     if scale not in scales:
@@ -162,9 +171,9 @@ def resolve(given: dict, where: str = "config.yaml", overrides: dict | None = No
         if unknown := set(changes.get("experiments", {})) - set(given["experiments"]):
             key = f"scales.{name}.experiments.{min(unknown)}"
             raise UsageProblem(f"{where}: {key}: there is no such experiment; remove it here too")
-        validate(_overlay(given, changes), schema, f"{where} at scale {name}")
+        check(_overlay(given, changes), f"{where} at scale {name}")
     scaled = _overlay(_overlay(given, scales[scale]), overrides)
-    validate(scaled, schema, f"{where} at scale {scale}")
+    check(scaled, f"{where} at scale {scale}")
     values = _with_defaults(scaled, schema)
     del values["scales"]
     _check_sense(values, where)
@@ -222,10 +231,7 @@ def validate(values: dict, schema: dict, where: str) -> None:
 
 def _check_sense(values: dict, where: str) -> None:
     workload = values["workload"]
-    if workload["dim"] % workload["heads"]:
-        raise UsageProblem(
-            f"{where}: workload.dim {workload['dim']} is not a multiple of workload.heads {workload['heads']}"
-        )
+    _check_heads(workload, f"{where}: workload")
     for name, lengths in values["streams"].items():
         for index, length in enumerate(lengths):
             if length > workload["max_length"]:
@@ -259,7 +265,16 @@ def _check_sense(values: dict, where: str) -> None:
         )
 
 
+def _check_heads(workload: dict, named: str) -> None:
+    if workload["dim"] % workload["heads"]:
+        raise UsageProblem(
+            f"{named}.dim {workload['dim']} is not a multiple of {named.rpartition(' ')[2]}.heads "
+            f"{workload['heads']}"
+        )
+
+
 def _check_experiment(name: str, entry: dict, values: dict, where: str) -> None:
+    _check_heads(values["workload"] | entry["workload"], f"{where}: experiments.{name}.workload")
     if not (PROJECT / "scripts" / f"{name}.py").is_file():
         raise UsageProblem(f"{where}: experiments.{name}: scripts/{name}.py does not exist; write it first")
     stream = entry["settings"].get("stream")

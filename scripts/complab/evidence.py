@@ -41,7 +41,7 @@ class Row:
     """One measured fact; ``value`` is a finite number in SI units, text goes to ``detail``.
 
     ``case`` names what was measured inside the cell, ``call`` its index in a stream or a steady
-    window, empty where there is none.
+    window, empty where there is none. A detail keeps no line break and single spaces only.
     """
 
     experiment: str
@@ -60,6 +60,9 @@ class Row:
             raise ValueError(f"{self.metric} of case '{self.case}' is {self.value}; record no value instead")
         if wrong := units.problem(self.metric, self.unit):
             raise ValueError(wrong)
+        # A line break inside a field would part a row from its line number, which lineage cites. Here and not
+        # in the file only, so that a ledger is filled from the text that it is filled again from.
+        object.__setattr__(self, "detail", " ".join(self.detail.split()))
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -98,8 +101,6 @@ def rows_to_csv(rows: list[Row]) -> str:
         fields_of_row = asdict(row)
         fields_of_row["call"] = "" if row.call is None else row.call
         fields_of_row["value"] = _number_text(row.value)
-        # A line break inside a field would part a row from its line number, which lineage cites.
-        fields_of_row["detail"] = " ".join(row.detail.split())
         writer.writerow(fields_of_row.values())
     return text.getvalue()
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -190,11 +191,14 @@ def collect_machine(record_identity: bool = False) -> dict:
 
 def collect_packages() -> dict:
     """Versions of the packages complab itself runs on, by name."""
-    return {
-        item.metadata["Name"]: item.version
-        for item in metadata.distributions()
-        if item.metadata["Name"] and item.version
-    }
+    packages = {}
+    for item in metadata.distributions():
+        # The two lines alone: parsing each file as the mail message that it is takes ten times as long.
+        told = (item.read_text("METADATA") or item.read_text("PKG-INFO") or "").partition("\n\n")[0]
+        lines = dict(re.findall(r"^(Name|Version): *(.+?)\s*$", told, re.MULTILINE))
+        if len(lines) == 2:
+            packages.setdefault(lines["Name"], lines["Version"])
+    return packages
 
 
 def collect_code_state() -> dict:

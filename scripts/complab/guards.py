@@ -253,7 +253,7 @@ def _of_call(call: ast.Call, expected: str | None) -> Assumption:
         return Assumption(kind, ast.unparse(path) if path else "", None, expected)
     subject = ast.unparse(call.args[0])
     if function in _TYPE_CHECKS:
-        return Assumption("input-type", subject, None, expected)
+        return Assumption(_home(call.args[0], "input-type"), subject, None, expected)
     if function == "___check_obj_id":
         return Assumption(_home(call.args[0], "object-identity"), subject)
     if function in _LENGTHS:

@@ -239,6 +239,7 @@ _BREAKS = (
         r"|[Rr]econstruct|exception handler|Side effect|metaclass|descriptor|__getattr|NestedTensor|subclass"
         r"|EXCEPT_HANDLER|UNPACK_|Failed to (raise|unpack|construct)",
     ),
+    ("unsupported-call", r"\bcall(ing|ed)?\b|\bCall\b|[Ss]kip function|builtin|[Ll]ogg(er|ing)|as skipped"),
 )
 # How a compiled call failed, from the names in the chain of its exceptions.
 _ERRORS = (
@@ -257,9 +258,14 @@ def of_break(reason: str) -> str:
 
     What no pattern tells is a call: that is what Dynamo meets most, and names in most words.
     """
+    return told_of_break(reason) or "unsupported-call"
+
+
+def told_of_break(reason: str) -> str:
+    """The mechanism that Dynamo's reason tells of, empty if it is in words that are not known here."""
     # A hint tells what else could be tried, in words that would name another cause.
     told = "\n".join(line for line in reason.splitlines() if not line.strip().startswith("Hint:"))
-    return _first(_BREAKS, told) or "unsupported-call"
+    return _first(_BREAKS, told)
 
 
 def of_error(names: list[str], one_graph: bool) -> str:

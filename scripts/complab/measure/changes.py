@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from complab.measure import dynamo, failure, regions, remains
+from complab.measure import dynamo, failure, remains
 from complab.measure.passes import Actor, Stage
 
 
@@ -20,16 +20,16 @@ def settings(wanted: dict[str, object]):
     """
     wanted, before = dict(wanted), {}
     for name in wanted.pop("left_out", []):
-        regions.leave_out(_function(name))
+        dynamo.leave_out(_function(name))
     try:
         for name, value in wanted.items():
-            name = regions.limit_setting() if name == "recompile_limit" else name
-            if regions.has_setting(name):
-                before[name] = regions.set_setting(name, value)
+            name = dynamo.limit_setting() if name == "recompile_limit" else name
+            if dynamo.has_setting(name):
+                before[name] = dynamo.set_setting(name, value)
         yield
     finally:
         for name, value in before.items():
-            regions.set_setting(name, value)
+            dynamo.set_setting(name, value)
 
 
 def _function(name: str) -> Callable:
@@ -58,7 +58,7 @@ def actor(name: str, run: dict) -> Actor:
         for path, axis in mark:
             value = dict(remains.named_arguments(given, named)).get(path)
             if isinstance(value, torch.Tensor) and axis < value.dim():
-                regions.mark_moving(value, axis)
+                dynamo.mark_moving(value, axis)
         return given, named
 
     def before(index: int, stage: Stage) -> None:
@@ -67,8 +67,8 @@ def actor(name: str, run: dict) -> Actor:
         if fresh is not None and index >= fresh:
             dynamo.forget_variants()
 
-    around = regions.outside_of_modes if run.get("without_modes") else contextlib.nullcontext
-    making = regions.weak_marks if run.get("weak_marks") else contextlib.nullcontext
+    around = dynamo.outside_of_modes if run.get("without_modes") else contextlib.nullcontext
+    making = dynamo.weak_marks if run.get("weak_marks") else contextlib.nullcontext
     options = run.get("options", {})
     return Actor(name, True, options, arguments=arguments, before=before, around=around, making=making)
 

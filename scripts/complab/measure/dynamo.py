@@ -6,10 +6,11 @@ internals. `capabilities` says what this release offers; a fact it does not offe
 """
 
 import contextlib
+import io
 import logging
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -110,11 +111,33 @@ def _functorch_config():
     return config
 
 
+def limit_setting() -> str:
+    """The name that this release gives the recompile limit."""
+    return "recompile_limit" if hasattr(_dynamo.config, "recompile_limit") else "cache_size_limit"
+
+
 def set_recompile_limit(limit: int) -> str:
     """Set how many variants a code object may have; returns the setting's name on this release."""
-    name = "recompile_limit" if hasattr(_dynamo.config, "recompile_limit") else "cache_size_limit"
-    setattr(_dynamo.config, name, limit)
-    return name
+    set_setting(limit_setting(), limit)
+    return limit_setting()
+
+
+def has_setting(name: str) -> bool:
+    """Whether this release has a setting of Dynamo or, as `inductor.name`, of Inductor."""
+    return hasattr(*_setting(name))
+
+
+def set_setting(name: str, value: object) -> object:
+    """Change a setting of Dynamo or, as `inductor.name`, of Inductor; returns what it was."""
+    config, key = _setting(name)
+    before = getattr(config, key)
+    setattr(config, key, value)
+    return before
+
+
+def _setting(name: str) -> tuple:
+    of_inductor = name.startswith("inductor.")
+    return (_inductor_config(), name.removeprefix("inductor.")) if of_inductor else (_dynamo.config, name)
 
 
 def vector_isa() -> tuple[str, str]:
@@ -131,6 +154,11 @@ def vector_isa() -> tuple[str, str]:
 def skip_vector_isa_probes() -> None:
     """Have Inductor take the processor's word for its instruction sets, without compiling probes for them."""
     _inductor_config().cpp.vec_isa_ok = True
+
+
+def skip_frames(code) -> None:
+    """Have Dynamo leave frames of this code object alone; the frames that they call are still looked at."""
+    _eval_frame.skip_code(code)
 
 
 def never_capture(function) -> None:
@@ -225,6 +253,57 @@ def mark_dynamic(tensor, dimension: int) -> None:
     _dynamo.mark_dynamic(tensor, dimension)
 
 
+def mark_moving(tensor, dimension: int) -> None:
+    """Tell Dynamo that this dimension varies, in the form that the program's own specialization overrules."""
+    _dynamo.maybe_mark_dynamic(tensor, dimension)
+
+
+@contextlib.contextmanager
+def weak_marks():
+    """Have the program's own `mark_dynamic` mark as `mark_moving` does."""
+    strong = _dynamo.mark_dynamic
+
+    def weak(tensor, index, **bounds):
+        _dynamo.maybe_mark_dynamic(tensor, index)
+
+    _dynamo.mark_dynamic = weak
+    try:
+        yield
+    finally:
+        _dynamo.mark_dynamic = strong
+
+
+def leave_out(function: Callable) -> None:
+    """Have graphs leave out the calls of a logging function, or make them later, where the release can."""
+    for name in ("ignore_logging_functions", "reorderable_logging_functions"):
+        if hasattr(_dynamo.config, name):
+            getattr(_dynamo.config, name).add(function)
+            return
+
+
+def inductor(mode: str | None, options: dict | None, dynamic: bool | None) -> Callable:
+    """Inductor as `torch.compile` calls it; RuntimeError for a mode or an option that the release lacks."""
+    return torch._TorchCompileInductorWrapper(mode, options, dynamic)
+
+
+def backend_of(backend: str | Callable) -> Callable:
+    """The compiler behind a backend's name; a callable is its own."""
+    return _dynamo.lookup_backend(backend)
+
+
+def dispatch_modes() -> list[str]:
+    """Names of the active dispatch modes, outermost first: under one, Dynamo skips every frame."""
+    depth = torch._C._len_torch_dispatch_stack()
+    return [type(torch._C._get_dispatch_stack_at(place)).__name__ for place in range(depth)]
+
+
+def outside_of_modes():
+    """A context without any dispatch mode."""
+    from torch.utils import _python_dispatch
+
+    return _python_dispatch._disable_current_modes()
+
+
 def explain(function, *arguments):
     """Dynamo's own explanation of one call; resets Dynamo and really runs the function."""
     return _dynamo.explain(function)(*arguments)
@@ -239,6 +318,59 @@ def log_streams() -> list[logging.StreamHandler]:
     """The handlers through which torch prints its log now; `set_logs` makes new ones."""
     # By exact type: torch's structured trace handler is a subclass that closes the file it writes to.
     return [handler for handler in _logging_internal.handlers if type(handler) is logging.StreamHandler]
+
+
+LISTENED = ("graph_breaks", "recompiles")
+
+
+def listen(stream: io.TextIOBase) -> Callable[[], None]:
+    """Write what Dynamo logs of breaks, recompiles and limits to a stream as well; returns what ends it.
+
+    What the program's own log settings print stays as it was.
+    """
+    named = logging.root.manager.loggerDict.values()
+    loggers = [each for each in named if getattr(each, "artifact_name", None) in LISTENED]
+    # Asked by Dynamo before it makes a message; a level alone is not enough.
+    enabled = set(_logging_internal.log_state.artifact_names)
+    for name in LISTENED:
+        _logging_internal.log_state.enable_artifact(name)
+    before = [(each, each.level, each.propagate) for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.DEBUG)
+        # Only what the program itself asked for may reach its own output.
+        each.propagate = each.propagate and each.artifact_name in enabled
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_logging_internal.TorchLogsFormatter())
+    # The limit is told by a plain warning.
+    heard = [*loggers, logging.getLogger("torch._dynamo.convert_frame")]
+    for each in heard:
+        each.addHandler(handler)
+
+    def stop() -> None:
+        for each in heard:
+            each.removeHandler(handler)
+        for each, level, propagate in before:
+            each.setLevel(level)
+            each.propagate = propagate
+        _logging_internal.log_state.artifact_names = enabled
+
+    return stop
+
+
+def listening() -> bool:
+    """Whether Dynamo still makes the messages that `listen` asked for: `set_logs` forgets who asked."""
+    return _logging_internal.log_state.artifact_names.issuperset(LISTENED)
+
+
+def listen_again() -> None:
+    """Have Dynamo make these messages again, and print none that the program did not ask for since."""
+    asked = set(_logging_internal.log_state.artifact_names)
+    for name in LISTENED:
+        _logging_internal.log_state.enable_artifact(name)
+    for each in list(logging.root.manager.loggerDict.values()):
+        if getattr(each, "artifact_name", None) in LISTENED:
+            each.setLevel(logging.DEBUG)
+            each.propagate = each.propagate and each.artifact_name in asked
 
 
 def _span_log():
@@ -292,6 +424,35 @@ def newest_compilation():
     return told[-1] if told else None
 
 
+def tells_compilations() -> bool:
+    """Whether this release keeps the record that `note_compilations` listens to."""
+    return isinstance(getattr(_utils, "_compilation_metrics", None), deque)
+
+
+def note_compilations(note: Callable[[object], None]) -> Callable[[], None]:
+    """Hand on each compilation that Dynamo tells of, in the thread that compiled; returns what ends it.
+
+    Dynamo itself keeps the last 64 only, those of all threads together; that record stays as it is.
+    """
+    heard = _Compilations(_utils._compilation_metrics, _utils._compilation_metrics.maxlen)
+    heard.note = note
+    _utils._compilation_metrics = heard
+
+    def stop() -> None:
+        heard.note = None
+
+    return stop
+
+
+class _Compilations(deque):
+    note = None
+
+    def append(self, compilation) -> None:
+        super().append(compilation)
+        if self.note is not None:
+            self.note(compilation)
+
+
 def frames_since(mark) -> list[Frame] | None:
     """Each frame Dynamo tried after ``mark``, in order; None where the release does not tell, or not all.
 
@@ -303,13 +464,13 @@ def frames_since(mark) -> list[Frame] | None:
     if mark is None:
         # Full to the brim, it may have lost some.
         return (
-            None if len(told) >= getattr(_utils, "DEFAULT_COMPILATION_METRICS_LIMIT", 64) else _frames(told)
+            None if len(told) >= getattr(_utils, "DEFAULT_COMPILATION_METRICS_LIMIT", 64) else frames_of(told)
         )
     places = [index for index, metric in enumerate(told) if metric is mark]
-    return _frames(told[places[0] + 1 :]) if places else None
+    return frames_of(told[places[0] + 1 :]) if places else None
 
 
-def _frames(told: list) -> list[Frame]:
+def frames_of(told: list) -> list[Frame]:
     """Frames by what was told of each compilation; one refused at the recompile limit is no frame.
 
     It was not even looked at, so the releases tell nothing of its code; `limit_hits` counts it.

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from complab import guards, once
+from complab import guards, mechanisms, once
 from complab.errors import counted
 from complab.evidence import Row
 from complab.measure.observers import observed
@@ -34,26 +34,11 @@ LAYERS = {
     "aot_autograd": "backend_aot_eager_agrees",
     "inductor": "backend_inductor_agrees",
 }
-# Why a graph broke, from Dynamo's words for it; the first that matches is the mechanism.
-_BREAKS = (
-    ("tensor-to-python", r"Tensor\.(item|tolist|numpy)\b|_local_scalar_dense|[Dd]ata.dependent operator"),
-    ("data-dependent-branch", r"[Dd]ata-dependent (branching|jump|assertion)|Dynamic control flow"),
-    ("data-dependent-shape", r"[Dd]ynamic shape operator|[Dd]ynamic slicing|nonzero"),
-    ("nested-autograd", r"autograd\.grad\b|Tensor\.backward|\.backward\(\)"),
-    (
-        "unsupported-construct",
-        r"context manager|bytecode|[Gg]enerator|comprehension|sparse Tensor",
-    ),
-    ("unsupported-call", r"\bcall(ing|ed)?\b|\bCall\b|[Ss]kip function|builtin|[Ll]ogg(er|ing)|as skipped"),
-)
-# How a compiled call failed, from the name of its error.
-_ERRORS = (
-    ("constraint-violated", r"ConstraintViolationError"),
-    ("limit-raised", r"FailOnRecompileLimitHit|RecompileLimitExceeded"),
-    ("inductor-error", r"InductorError|LoweringException|CppCompileError"),
-    ("dynamo-error", r"InternalTorchDynamoError|TorchRuntimeError"),
-    ("capture-refused", r"Unsupported\b"),
-)
+# The layer that raised, by the name of its error.
+_LAYER_OF_ERROR = {
+    **dict.fromkeys(("InductorError", "LoweringException", "CppCompileError"), "inductor-error"),
+    **dict.fromkeys(("InternalTorchDynamoError", "TorchRuntimeError"), "dynamo-error"),
+}
 
 
 class Judgement(NamedTuple):
@@ -166,8 +151,9 @@ def judge(facts: Facts, tolerance: dict, limit: int) -> list[dict]:
     return levels
 
 
-def _word(words: tuple[tuple[str, str], ...], text: str) -> str:
-    return next((word for word, pattern in words if re.search(pattern, text)), "")
+def _error_word(name: str) -> str:
+    # An experiment that lets the compiled form raise asks for one graph, or Dynamo would have broken it.
+    return mechanisms.of_error([name], one_graph=True) or _LAYER_OF_ERROR.get(name, "")
 
 
 def _judge_runs(facts: Facts) -> Judgement:
@@ -175,7 +161,7 @@ def _judge_runs(facts: Facts) -> Judgement:
         return Judgement(FAIL, f"eager bug, not a compiler bug: {_root_cause(facts, failed)}", "eager-error")
     if failed := _failing(facts, "compiled_runs"):
         layer = facts.detail("faulty_layer")
-        word = _layer_word(layer, "{}-error") or _word(_ERRORS, failed.detail.split(": ")[0])
+        word = _layer_word(layer, "{}-error") or _error_word(failed.detail.split(": ")[0])
         return Judgement(FAIL, f"the compiled form raises where eager runs: {failed.detail}", word)
     layer, fault = _faulty_layer(facts)
     if fault and _is_error(fault.detail):
@@ -303,7 +289,7 @@ def _break_word(text: str) -> str:
     """The mechanism of the first of "place: source | reason; place: ..." or "frame [0/0]: reason; ..."."""
     first = text.split("; ")[0]
     # Source line and frame are the program's own text and no reason of Dynamo's.
-    return _word(_BREAKS, re.split(r" \| |\]: ", first)[-1])
+    return mechanisms.told_of_break(re.split(r" \| |\]: ", first)[-1])
 
 
 def _judge_graphs(facts: Facts, seen: str) -> Judgement:

@@ -248,7 +248,7 @@ def _ambient() -> dict:
 
 
 _SETTERS = {
-    "grad": lambda on: torch._C._set_grad_enabled(on),
+    "grad": torch.set_grad_enabled,
     "dtype": torch.set_default_dtype,
     "threads": torch.set_num_threads,
     "precision": torch.set_float32_matmul_precision,
@@ -320,7 +320,7 @@ class Watch:
         mark, before = dynamo.newest_compilation(), (counting.compiled, counting.runs)
         tried, compiled = dynamo.frame_counts()
         captured = dynamo.graphs_captured()
-        modes = regions.dispatch_modes()
+        modes = dynamo.dispatch_modes()
         try:
             yield
         finally:

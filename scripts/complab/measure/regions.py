@@ -2,19 +2,14 @@
 
 The program is compiled as its author asked for, but its backend hands out graphs that count how often they
 run: so a call that ran eager is told from one that was served by a variant, for every release, mode and
-backend alike. Together with `complab.measure.dynamo` the only module that touches private parts of torch.
+backend alike.
 """
 
-import contextlib
 import functools
 import inspect
-import io
-import logging
 from collections.abc import Callable
 
 import torch
-import torch._dynamo
-from torch._logging import _internal
 
 from complab.measure import dynamo
 
@@ -54,10 +49,10 @@ def compile_counting(model: Callable, options: dict) -> tuple[Callable, Counting
         # As torch.compile itself does: a mode is part of the backend, and it decides here whether it is
         # known.
         mode = None if inner else mode
-        compiler = torch._TorchCompileInductorWrapper(mode, inner, rest.get("dynamic"))
+        compiler = dynamo.inductor(mode, inner, rest.get("dynamic"))
         counting = Counting(compiler, "inductor")
     else:
-        compiler = torch._dynamo.lookup_backend(backend)
+        compiler = dynamo.backend_of(backend)
         counting = Counting(compiler, backend if isinstance(backend, str) else _name(backend))
         rest |= {key: value for key, value in (("mode", mode), ("options", inner)) if value}
     return torch.compile(model, backend=counting, **rest), counting
@@ -135,108 +130,3 @@ def variants(model: Callable) -> int:
     """How many variants of the model's own code Dynamo keeps; 0 where that is not told."""
     code = code_of(model)
     return 0 if code is None else len(dynamo.cache_entries(code) or [])
-
-
-LISTENED = ("graph_breaks", "recompiles")
-
-
-def listen(stream: io.TextIOBase) -> Callable[[], None]:
-    """Write what Dynamo logs of breaks, recompiles and limits to a stream as well; returns what ends it.
-
-    What the program's own log settings print stays as it was.
-    """
-    named = logging.root.manager.loggerDict.values()
-    loggers = [each for each in named if getattr(each, "artifact_name", None) in LISTENED]
-    # Asked by Dynamo before it makes a message; a level alone is not enough.
-    enabled = set(_internal.log_state.artifact_names)
-    for name in LISTENED:
-        _internal.log_state.enable_artifact(name)
-    before = [(each, each.level, each.propagate) for each in loggers]
-    for each in loggers:
-        each.setLevel(logging.DEBUG)
-        # Only what the program itself asked for may reach its own output.
-        each.propagate = each.propagate and each.artifact_name in enabled
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_internal.TorchLogsFormatter())
-    # The limit is told by a plain warning.
-    heard = [*loggers, logging.getLogger("torch._dynamo.convert_frame")]
-    for each in heard:
-        each.addHandler(handler)
-
-    def stop() -> None:
-        for each in heard:
-            each.removeHandler(handler)
-        for each, level, propagate in before:
-            each.setLevel(level)
-            each.propagate = propagate
-        _internal.log_state.artifact_names = enabled
-
-    return stop
-
-
-def dispatch_modes() -> list[str]:
-    """Names of the active dispatch modes, outermost first: under one, Dynamo skips every frame."""
-    depth = torch._C._len_torch_dispatch_stack()
-    return [type(torch._C._get_dispatch_stack_at(place)).__name__ for place in range(depth)]
-
-
-def outside_of_modes():
-    """A context without any dispatch mode."""
-    from torch.utils import _python_dispatch
-
-    return _python_dispatch._disable_current_modes()
-
-
-@contextlib.contextmanager
-def weak_marks():
-    """Have `mark_dynamic` mark an axis in the form that a program's own specialization may overrule."""
-    strong = torch._dynamo.mark_dynamic
-
-    def weak(tensor, index, **bounds):
-        torch._dynamo.maybe_mark_dynamic(tensor, index)
-
-    torch._dynamo.mark_dynamic = weak
-    try:
-        yield
-    finally:
-        torch._dynamo.mark_dynamic = strong
-
-
-def leave_out(function: Callable) -> None:
-    """Have graphs leave out the calls of a logging function, or make them later, where the release can."""
-    for name in ("ignore_logging_functions", "reorderable_logging_functions"):
-        if hasattr(torch._dynamo.config, name):
-            getattr(torch._dynamo.config, name).add(function)
-            return
-
-
-def has_setting(name: str) -> bool:
-    """Whether this release has a setting of Dynamo or, as `inductor.name`, of Inductor."""
-    config, key = _setting(name)
-    return hasattr(config, key)
-
-
-def set_setting(name: str, value: object) -> object:
-    """Change a setting of Dynamo or, as `inductor.name`, of Inductor; returns what it was."""
-    config, key = _setting(name)
-    before = getattr(config, key)
-    setattr(config, key, value)
-    return before
-
-
-def _setting(name: str):
-    if name.startswith("inductor."):
-        import torch._inductor.config as config
-
-        return config, name.removeprefix("inductor.")
-    return torch._dynamo.config, name
-
-
-def limit_setting() -> str:
-    """The name that this release gives the recompile limit."""
-    return "recompile_limit" if has_setting("recompile_limit") else "cache_size_limit"
-
-
-def mark_moving(tensor, axis: int) -> None:
-    """Tell Dynamo that this axis varies, in the form that a program's own specialization may overrule."""
-    torch._dynamo.maybe_mark_dynamic(tensor, axis)

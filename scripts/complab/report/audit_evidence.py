@@ -26,7 +26,12 @@ MOST_REPLICATES = 10_000
 OF_CASE = ("log_breaks", "log_break_messages", "log_recompiles", "limit_hits")
 OF_CALL = ("recompiles", "limit_hit")
 # Modules below scripts/ that fill a ledger from rows, and that read a log.
-LEDGER_CODE = ("complab/measure/ledger.py", "complab/guards.py", "complab/measure/observers.py")
+LEDGER_CODE = (
+    "complab/measure/ledger.py",
+    "complab/measure/observers.py",
+    "complab/guards.py",
+    "complab/mechanisms.py",
+)
 LOG_CODE = ("complab/torchlog.py", "complab/guards.py")
 
 
@@ -223,27 +228,18 @@ def ledgers(tree: Tree, paths: Iterable[str]) -> tuple[int, list[Finding]]:
         except MALFORMED as error:
             again = {"error": str(error)}
         filled += 1
-        if _spaced(again) != _plain(read.texts[evidence.LEDGER]):
+        if json.dumps(again, sort_keys=True) != _plain(read.texts[evidence.LEDGER]):
             name = tree.named(read.folder / evidence.LEDGER)
             findings.append(Finding(name, TAMPERED, f"is not what its rows make of it{_region(read, again)}"))
     return filled, findings
 
 
-def _plain(text: str) -> object:
-    """What JSON text holds, or the text itself if it is none."""
+def _plain(text: str) -> str:
+    """JSON text without its layout, or the text itself if it is none."""
     try:
-        return _spaced(json.loads(text))
+        return json.dumps(json.loads(text), sort_keys=True)
     except ValueError:
         return text
-
-
-def _spaced(value: object) -> object:
-    """The value with single spaces in its texts: a row keeps no other, a ledger was filled before that."""
-    if isinstance(value, str):
-        return " ".join(value.split())
-    if isinstance(value, dict):
-        return {key: _spaced(item) for key, item in value.items()}
-    return [_spaced(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _region(read: Read, again: dict) -> str:
@@ -252,7 +248,7 @@ def _region(read: Read, again: dict) -> str:
         told, filled = read.ledgers, again["regions"]
         for case in told.keys() | filled.keys():
             for part in told[case].keys() | filled[case].keys():
-                if _spaced(told[case].get(part)) != _spaced(filled[case].get(part)):
+                if told[case].get(part) != filled[case].get(part):
                     return f": {part} of region {case}"
     except (Unverified, *MALFORMED):
         pass
