@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import torch
 
 from complab import cli, preflight
 from complab.diagnose import cost
@@ -58,6 +59,7 @@ def without_processes(monkeypatch) -> None:
 def _run_here(name, request, place, python, environment, timeout, say) -> dict:
     runs.RESTLESS.clear()
     capture.hard_reset()
+    torch.set_num_threads(request["config"]["threads"])
     dynamo.set_recompile_limit(request["config"]["recompile_limit"])
     with capture.capture_logs(graph_breaks=True, recompiles=True) as log, contextlib.ExitStack() as stack:
         stack.callback(capture.hard_reset)

@@ -138,3 +138,14 @@ def test_the_cause_of_a_short_life_is_tested_by_the_calls_after_compiling():
     assert told["verdict"] == interventions.CONFIRMED
     assert told["before"].startswith("8 calls: 10 s")
     assert told["after"].startswith("4 ms, eager 8 ms")
+
+
+def test_overhead_that_alone_costs_more_is_told_apart_from_kernels_that_save_nothing():
+    subject = case(2.0, 2.0, 2.0, 1.8)
+    told = interventions.run(subject, "WORTH IT", cost.worth_it(subject))
+    assert (told["before"], told["after"]) == ("2.00 of eager", "1.80 of eager")
+    assert told["verdict"] == interventions.CONFIRMED
+    subject = case(1.0, 1.0, 1.0, 1.0)
+    told = interventions.run(subject, "WORTH IT", cost.worth_it(subject))
+    assert told["verdict"] == interventions.NO_TEST
+    assert "the compiled kernels themselves save nothing" in told["after"]

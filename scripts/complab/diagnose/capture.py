@@ -235,6 +235,6 @@ def _moving(word: str, moved: list[dict]) -> str:
     fitting = [each for each in moved if kind_of_move(each) == word]
     if not fitting:
         return ""
-    told = max(fitting, key=lambda each: each["distinct"])
+    told = max(fitting, key=lambda each: (each["distinct"], each["property"] != "identity"))
     values = ", ".join(told["values"][:6]) + (", ..." if told["distinct"] > 6 else "")
     return f"; {told['name']} {told['property']} takes {counted(told['distinct'], 'value')}: {values}"

@@ -30,11 +30,11 @@ def worth_it(case: Case) -> Judgement:
     if problem := steady.get("problem"):
         return Judgement(NO_EVIDENCE, problem, instrument="interleaved rounds", facts=cost(case, [], None))
     warm, samples = [], [steady]
-    ratio = _ratio(samples)
+    ratio = ratio_of(samples)
     while not case.quick and _wants_more(ratio):
         warm.append(_warm(case, len(warm) + 1))
         samples += [each for each in warm[-1].all("steady") if "rounds" in each]
-        ratio = _ratio(samples)
+        ratio = ratio_of(samples)
         if len(warm) >= MAXIMUM_PROCESSES - 1:
             break
     facts = cost(case, warm, ratio)
@@ -102,7 +102,7 @@ def _warm(case: Case, number: int) -> Noted:
     return case.tried(f"warm {number}", cache="cache", steady=STEADY_SECONDS[case.quick])
 
 
-def _ratio(samples: list[dict]) -> ours.Interval:
+def ratio_of(samples: list[dict]) -> ours.Interval:
     """Compiled over eager with its interval: over processes, or over the rounds of the only one."""
     ratios = [ours.paired_ratio(each["rounds"][COMPILED], each["rounds"][EAGER]) for each in samples]
     if len(ratios) > 1:

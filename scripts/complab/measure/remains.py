@@ -100,6 +100,18 @@ class State:
             if not name.startswith("__") and not callable(value) and not isinstance(value, ModuleType):
                 yield from _plain_leaves(value, f"global {name}")
 
+    def objects(self) -> Iterator[tuple[str, object]]:
+        """Each object, function and the like that a global name or an attribute of a module stands for."""
+        holders = [
+            (f"{path}." if path else "", vars(part))
+            for _, root in self._roots()
+            for path, part in root.named_modules()
+        ]
+        for prefix, held in [*holders, ("global ", vars(self._module))]:
+            for name, value in held.items():
+                if not name.startswith("_") and not isinstance(value, (torch.Tensor, ModuleType, *PLAIN)):
+                    yield prefix + name, value
+
     def _roots(self) -> Iterator[tuple[str, torch.nn.Module]]:
         if isinstance(self._model, torch.nn.Module):
             yield "", self._model

@@ -132,7 +132,8 @@ def eager(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
     for index, (first, second), stages in told:
         if not first.error:
             names = moves.parameter_names(regions.code_of(stages[0].model))
-            moved.note(first.arguments, first.named, stages[0].state.now, names)
+            state = stages[0].state
+            moved.note(first.arguments, first.named, state.now, names, dict(state.objects()))
         tolerance = {**bench.settings["tolerance"], **stages[0].subject.tolerance}
         found = _differences(first, second, stages, tolerance)
         notes.add(
@@ -339,14 +340,14 @@ def _steady(stages: list[Stage], budget: float) -> dict:
             if number >= 0 and counting.compiled == before:
                 rounds.append(seconds)
             elapsed = time.monotonic() - start
-            if elapsed > budget and (number + 1 >= MINIMUM_ROUNDS or elapsed > PATIENCE * budget):
+            enough = len(rounds) >= FEWEST_ROUNDS and elapsed > PATIENCE * budget
+            if elapsed > budget and (number + 1 >= MINIMUM_ROUNDS or enough):
                 break
     finally:
         gc.enable()
     if len(rounds) < FEWEST_ROUNDS:
-        return {
-            "problem": f"of {counted(number + 1, 'repetition')} of the calls all but {len(rounds)} compile"
-        }
+        compiling = number + 1 - len(rounds)
+        return {"problem": f"of {counted(number + 1, 'repetition')} of the calls {compiling} compile anew"}
     return {
         "rounds": {name: [seconds[name] for seconds in rounds] for name, _ in turn},
         "calls": stages[0].calls_made,
