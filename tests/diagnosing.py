@@ -34,12 +34,12 @@ class Answer:
     ledger: dict = field(default_factory=dict)
 
     def verdict(self, level: str) -> str:
-        return self._level(level)["verdict"]
+        return self.level(level)["verdict"]
 
     def evidence(self, level: str) -> str:
-        return self._level(level)["evidence"]
+        return self.level(level)["evidence"]
 
-    def _level(self, level: str) -> dict:
+    def level(self, level: str) -> dict:
         return next(each for each in self.ledger["levels"] if each["level"] == level)
 
 
