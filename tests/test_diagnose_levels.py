@@ -134,6 +134,22 @@ UNSTABLE = {
             """
         ),
     ),
+    "a variable that the function closes over": (
+        "global-state",
+        program(
+            """
+            def build():
+                word = ""
+                def f(x): return x * len(word)
+                def change(i):
+                    nonlocal word
+                    word = "a" * i
+                return f, change
+            f, change = build()
+            def between(i, model): change(i)
+            """
+        ),
+    ),
     "an attribute of a submodule": (
         "module-attribute",
         program(

@@ -123,8 +123,14 @@ def _holder(stage: Stage, name: str) -> tuple[object, object, bool]:
     """What holds a plain value by its name in `remains.State`: object, key, and whether that is an item."""
     if name.startswith("global "):
         holder, rest = stage.subject.module, name.removeprefix("global ")
+    elif name.startswith("closure "):
+        return _in_closure(stage.model, name.removeprefix("closure "))
     else:
-        holder, rest = _innermost(getattr(stage.model, "__self__", stage.model), name)
+        holder, rest = getattr(stage.model, "__self__", stage.model), name
+    return _walk(holder, rest)
+
+
+def _walk(holder: object, rest: str) -> tuple[object, object, bool]:
     steps = [
         (ast.literal_eval(item), True) if item else (attribute, False)
         for item, attribute in _STEP.findall(rest)
@@ -134,24 +140,22 @@ def _holder(stage: Stage, name: str) -> tuple[object, object, bool]:
     return holder, *steps[-1]
 
 
-def _innermost(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
-    """The innermost submodule on the way to a value, and the value's name from there."""
-    holder = model
-    while True:
-        child, dot, rest = name.partition(".")
-        found = dict(holder.named_children()).get(child)
-        if not dot or found is None:
-            return holder, name
-        holder, name = found, rest
+def _in_closure(model: Callable, name: str) -> tuple[object, object, bool]:
+    variable = re.match(r"\w+", name)[0]
+    cell = dict(remains.closure_cells(model))[variable]
+    rest = name.removeprefix(variable)
+    return _walk(cell.cell_contents, rest) if rest else (cell, "cell_contents", False)
 
 
 def in_float64() -> Actor:
-    """Eager in float64: model, and every floating-point argument."""
+    """Eager in float64: every module of the program, and every floating-point argument."""
 
-    def prepare(model: Callable) -> Callable:
-        return model.double() if isinstance(model, torch.nn.Module) else model
+    def before(index: int, stage: Stage) -> None:
+        if index == 0:
+            for module in stage.state.modules():
+                module.double()
 
-    return Actor("float64", prepare=prepare, arguments=lambda _, given, named: _each(given, named, _double))
+    return Actor("float64", before=before, arguments=lambda _, given, named: _each(given, named, _double))
 
 
 # A little more than the rounding of float32: what a program cannot be asked to be indifferent to.

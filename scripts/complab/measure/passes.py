@@ -116,7 +116,7 @@ class Stage:
             index, arguments, named = item
             arguments, named = self.actor.arguments(index, arguments, named)
             self.actor.before(index, self)
-            remains.clear_gradients(self.model)
+            self.state.clear_gradients(everywhere=self.loss is not None)
             return self._call(index, arguments, named, watch, keep)
 
     def again(self) -> None:
@@ -156,7 +156,7 @@ class Stage:
     def _timed_call(self, index: int, arguments: tuple, named: dict) -> int:
         run, loss = self.run, self.loss
         if loss is not None:
-            remains.clear_gradients(self.model)
+            self.state.clear_gradients(everywhere=True)
         _drain()
         start = time.perf_counter_ns()
         returned = run(*arguments, **named)
@@ -175,7 +175,7 @@ class Stage:
         end_forked()
         told.draws = remains.random_streams() != streams
         if keep and not told.error:
-            gradients = remains.gradients_of(self.model, arguments, named)
+            gradients = self.state.gradients() | remains.gradients_of(arguments, named)
             told.left = remains.of_call(returned, arguments, named, gradients)
         return told
 

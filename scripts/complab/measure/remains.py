@@ -6,10 +6,11 @@ them. Standard library and torch only.
 """
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Callable, Iterator
-from types import MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple
 
 import torch
@@ -92,31 +93,98 @@ class State:
         return changed
 
     def _values(self) -> Iterator[tuple[str, object]]:
-        for holder, root in self._roots():
-            for path, part in root.named_modules():
-                prefix = ".".join(filter(None, (holder, path)))
-                yield from _of_module(part, prefix)
-        for name, value in vars(self._module).items():
-            if not name.startswith("__") and not callable(value) and not isinstance(value, ModuleType):
-                yield from _plain_leaves(value, f"global {name}")
+        seen: set[int] = set()
+        for holder, value in self._holders():
+            for path, leaf in leaves(value, holder):
+                if isinstance(leaf, torch.nn.Module):
+                    yield from _of_modules(leaf, path, seen)
+                elif isinstance(leaf, (torch.Tensor, *PLAIN)):
+                    yield path, leaf
 
     def objects(self) -> Iterator[tuple[str, object]]:
-        """Each object, function and the like that a global name or an attribute of a module stands for."""
-        holders = [
-            (f"{path}." if path else "", vars(part))
-            for _, root in self._roots()
-            for path, part in root.named_modules()
-        ]
-        for prefix, held in [*holders, ("global ", vars(self._module))]:
-            for name, value in held.items():
-                if not name.startswith("_") and not isinstance(value, (torch.Tensor, ModuleType, *PLAIN)):
-                    yield prefix + name, value
+        """Each object, function and the like that a variable or an attribute of a module stands for."""
+        for holder, value in self._holders():
+            if isinstance(value, torch.nn.Module):
+                for path, part in value.named_modules():
+                    yield from _unplain(vars(part), _below(holder, path))
+            elif holder:
+                yield from _unplain({holder: value}, "")
 
-    def _roots(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        if isinstance(self._model, torch.nn.Module):
-            yield "", self._model
-        elif isinstance(self._model, MethodType) and isinstance(self._model.__self__, torch.nn.Module):
-            yield "", self._model.__self__
+    def modules(self) -> Iterator[torch.nn.Module]:
+        """The modules that the program is made of, each with its submodules."""
+        yield from (value for _, value in self._holders() if isinstance(value, torch.nn.Module))
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """The gradients that a backward pass left on parameters, by name."""
+        found = {}
+        for holder, value in self._holders():
+            for name, parameter in value.named_parameters() if isinstance(value, torch.nn.Module) else ():
+                if parameter.grad is not None:
+                    found[_below(holder, name)] = parameter.grad
+        return found
+
+    def clear_gradients(self, everywhere: bool) -> None:
+        """So that each call's gradients are its own; ``everywhere``: beyond the model, too.
+
+        A program that has its own backward pass may add up gradients over several calls.
+        """
+        for holder, value in self._holders():
+            if isinstance(value, torch.nn.Module) and (everywhere or not holder):
+                for parameter in value.parameters():
+                    parameter.grad = None
+
+    def _holders(self) -> Iterator[tuple[str, object]]:
+        """What the model is made of, and what the program's globals and the model's closure stand for."""
+        yield from _of_model(self._model)
+        for name, value in vars(self._module).items():
+            if not name.startswith("__") and not isinstance(value, ModuleType):
+                yield f"global {name}", value
+
+
+def _of_model(model: Callable) -> Iterator[tuple[str, object]]:
+    if isinstance(model, functools.partial):
+        model = model.func
+    if isinstance(model, MethodType):
+        model = model.__self__
+    if isinstance(model, torch.nn.Module):
+        yield "", model
+    elif isinstance(model, FunctionType):
+        yield from ((f"closure {name}", cell.cell_contents) for name, cell in closure_cells(model))
+    elif type(model).__module__.partition(".")[0] in PROGRAMS and not isinstance(model, type):
+        yield from vars(model).items()
+
+
+def closure_cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
+    """Name and cell of each variable that a function closes over, and those of the functions among them."""
+    seen: set[str] = set()
+    waiting = [function]
+    while waiting:
+        current = waiting.pop()
+        for name, cell in zip(current.__code__.co_freevars, current.__closure__ or (), strict=True):
+            # One that was not assigned yet is empty.
+            if name in seen or cell == CellType():
+                continue
+            seen.add(name)
+            yield name, cell
+            if isinstance(cell.cell_contents, FunctionType):
+                waiting.append(cell.cell_contents)
+
+
+def _below(holder: str, path: str) -> str:
+    return ".".join(filter(None, (holder, path)))
+
+
+def _unplain(held: dict[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in held.items():
+        if not name.startswith("_") and not isinstance(value, (torch.Tensor, torch.nn.Module, *PLAIN)):
+            yield _below(prefix, name), value
+
+
+def _of_modules(root: torch.nn.Module, holder: str, seen: set[int]) -> Iterator[tuple[str, object]]:
+    for path, part in root.named_modules():
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield from _of_module(part, _below(holder, path))
 
 
 def _of_module(part: torch.nn.Module, prefix: str) -> Iterator[tuple[str, object]]:
@@ -207,22 +275,13 @@ def named_arguments(arguments: tuple, named: dict) -> Iterator[tuple[str, object
         yield from leaves(value, key)
 
 
-def gradients_of(model: Callable, arguments: tuple, named: dict) -> dict[str, object]:
-    """The gradients that a backward pass left on parameters and on arguments."""
-    found = {}
-    if isinstance(model, torch.nn.Module):
-        found = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
-    for name, leaf in named_arguments(arguments, named):
-        if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None:
-            found[f"argument {name}"] = leaf.grad
-    return found
-
-
-def clear_gradients(model: Callable) -> None:
-    """So that each call's gradients are its own."""
-    if isinstance(model, torch.nn.Module):
-        for parameter in model.parameters():
-            parameter.grad = None
+def gradients_of(arguments: tuple, named: dict) -> dict[str, object]:
+    """The gradients that a backward pass left on arguments."""
+    return {
+        f"argument {name}": leaf.grad
+        for name, leaf in named_arguments(arguments, named)
+        if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None
+    }
 
 
 def random_streams() -> tuple:

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from inspect import isfunction, unwrap
 from pathlib import Path
 
 import torch
@@ -167,6 +168,7 @@ def _described(stage: Stage) -> dict:
         "trains": stage.loss is not None,
         "real_calls": stage.subject.real_calls,
         "tolerance": stage.subject.tolerance,
+        "closure": list(unwrap(model).__code__.co_freevars) if isfunction(model) else [],
         "between": hasattr(stage.subject.module, "between"),
         "dtypes": sorted({str(each.dtype) for each in _tensors_of(stage)}),
     }
