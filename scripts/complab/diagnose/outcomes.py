@@ -202,7 +202,8 @@ def _not_finite(found: list[dict]) -> bool:
 def _rounding(case: Case, index: int, facts: dict) -> str:
     """`ill-conditioned`, `low-precision`, or nothing where float64 tells neither."""
     run = {"kind": "precision", "label": "float64", "until": index}
-    done = case.lab.process([run])
+    # What was compiled before is found there: it is judged, not compiled anew.
+    done = case.lab.process([run], "cache")
     noted = done.runs.get("float64")
     line = (
         next((each for each in noted.calls if each["call"] == index and "nudged" in each), None)
