@@ -64,12 +64,9 @@ def _eager_error(case: Case, index: int, error: dict) -> Judgement:
 def _died_in_eager(case: Case) -> Judgement:
     index = len(case.eager.calls)
     if case.first.timed_out:
-        told = (
-            f"call {index} of the eager run hangs" if case.first.hung else f"{index} eager calls were not all"
-        )
-        raise Problem(
-            f"subject: {told}: the process {case.first.died}; shorten the stream or raise --timeout"
-        )
+        told = f"call {index} of the eager run hangs:" if case.first.hung else f"after {index} eager calls"
+        told += f" the process {case.first.died}"
+        raise Problem(f"subject: {told}; shorten the stream or raise --timeout")
     told = f"in call {index} of the eager run the process {case.first.died}"
     return Judgement(FAIL, told, "eager-error", "exit status of the process")
 
