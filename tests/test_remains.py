@@ -126,3 +126,52 @@ def test_random_streams_move_with_each_number_drawn():
     assert remains.random_streams() == before
     torch.rand(1)
     assert remains.random_streams() != before
+
+
+def test_state_is_found_in_closures_globals_and_the_programs_own_objects(monkeypatch):
+    module = ModuleType("subject")
+    module.net = torch.nn.Linear(2, 2)
+    module.layers = [torch.nn.Linear(1, 1, bias=False)]
+    scale, holder = torch.ones(2), Holder(3)
+
+    def inner(x):
+        return x * scale
+
+    def model(x):
+        return inner(x) + holder.step
+
+    monkeypatch.setattr(remains, "PROGRAMS", {__name__})
+    state = remains.State(model, module)
+    assert {name for name in state.now if not name.endswith("training")} == {
+        "closure scale",
+        "closure holder.step",
+        "global net.weight",
+        "global net.bias",
+        "global net.in_features",
+        "global net.out_features",
+        "global layers[0].weight",
+        "global layers[0].in_features",
+        "global layers[0].out_features",
+    }
+    holder.step += 1
+    assert state.look() == {"closure holder.step"}
+
+
+class Holder:
+    def __init__(self, step):
+        self.step = step
+
+
+def test_an_own_object_is_looked_into_once_and_another_ones_not_at_all(monkeypatch):
+    held = Holder(Holder(1))
+    held.step.back = held
+    assert dict(remains.leaves(held, "h")) == {"h": held}
+    monkeypatch.setattr(remains, "PROGRAMS", {__name__})
+    assert list(dict(remains.leaves(held, "h"))) == ["h.step"]
+
+
+def test_unrest_is_more_than_a_few_roundings_or_any_change_of_an_exact_value():
+    (small,) = remains.differences(of(torch.ones(4)), of(torch.ones(4) + 1e-6), TIGHT)
+    (large,) = remains.differences(of(torch.ones(4)), of(torch.ones(4) + 1e-5), TIGHT)
+    (exact,) = remains.differences(of(1.0), of(1.0 + 1e-12), TIGHT)
+    assert (small.is_unrest, large.is_unrest, exact.is_unrest) == (False, True, True)

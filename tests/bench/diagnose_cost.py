@@ -2,9 +2,9 @@
 
     python tests/bench/diagnose_cost.py FOLDER [--threads 2] [--only NAME ...]
 
-For each subject in the folder: wall seconds of `complab diagnose`, full and with --quick; wall seconds of its
-own cold run (one process with an empty cache: import torch, make, every call compiled); and whether the full
-diagnosis keeps to 4 own cold runs and 20 s. Then the medians. Compilers get the same sealed headers everywhere.
+For each subject in the folder: wall seconds of `complab diagnose`, full and with --quick; those of its own
+cold run (one process with an empty cache: import torch, make, every call compiled); and whether the full
+diagnosis keeps to 4 own cold runs and 20 s. Then the medians. All compilers get the same sealed headers.
 """
 
 import argparse
@@ -106,12 +106,10 @@ def main() -> None:
         kept &= full <= limit
         took["full"].append(full)
         took["quick"].append(quick)
-        print(
-            f"{path.stem:34} own cold run {own[path]:5.1f} s  full {full:5.1f} s = {full / own[path]:4.1f} of it "
-            f"({'within' if full <= limit else 'OVER'} {limit:.0f} s)  quick {quick:5.1f} s  {verdict}"
-            + (f"; quick: {quickly}" if quickly != verdict else ""),
-            flush=True,
-        )
+        within = "within" if full <= limit else "OVER"
+        told = f"{path.stem:34} own {own[path]:5.1f} s  full {full:5.1f} s = {full / own[path]:4.1f} of it "
+        told += f"({within} {limit:.0f} s)  quick {quick:5.1f} s  {verdict}"
+        print(told + (f"; quick: {quickly}" if quickly != verdict else ""), flush=True)
     for name, limit in MEDIANS.items():
         middle = statistics.median(took[name])
         kept &= middle < limit

@@ -1,5 +1,6 @@
 """Is the program one graph, and does it stay one? The judges of CAPTURED and STABLE."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,7 +18,7 @@ class Stream:
     """A compiled form's calls: a line of each in which something happened, how many there were, their fates.
 
     In ``lines`` a call that only reused a variant may be left out. ``graphs_run`` says whether each line
-    tells how many graphs ran in the call.
+    tells how many graphs ran in the call, ``closure`` the variables that the compiled function closes over.
     """
 
     lines: list[dict]
@@ -25,6 +26,7 @@ class Stream:
     fates: Counter
     graphs_run: bool = True
     disabled: bool = False
+    closure: frozenset[str] = frozenset()
 
 
 def captured(stream: Stream) -> Judgement:
@@ -120,7 +122,7 @@ def stable(stream: Stream, moved: list[dict]) -> Judgement:
     the properties of the program's inputs that took several values.
     """
     facts = stability(stream, moved)
-    assumptions = _assumptions(stream.lines)
+    assumptions = _assumptions(stream)
     recompiling = facts["recompiling calls"]
     limited = next((line for line in stream.lines if line["limits"]), None)
     if limited:
@@ -165,7 +167,7 @@ def stability(stream: Stream, moved: list[dict]) -> dict:
         "calls run eager": eager,
         "share run eager": eager / stream.calls if stream.calls else 0.0,
         "fates": dict(stream.fates),
-        "failed": _told_assumptions(_assumptions(stream.lines)),
+        "failed": _told_assumptions(_assumptions(stream)),
         "refused by each variant": next(
             (line["refusals"] for line in stream.lines if line.get("refusals")), None
         ),
@@ -173,14 +175,25 @@ def stability(stream: Stream, moved: list[dict]) -> dict:
     }
 
 
-def _assumptions(calls: list[dict]) -> list[guards.Assumption]:
+def _assumptions(stream: Stream) -> list[guards.Assumption]:
     """The assumption of the newest variant that failed at each recompile, in order."""
-    return [
+    told = [
         guards.classify_guard(failures[0][1])
-        for line in calls
+        for line in stream.lines
         for _, failures in line["recompiles"]
         if failures
     ]
+    return [_of_closure(each) if _root(each.subject) in stream.closure else each for each in told]
+
+
+def _root(subject: str) -> str:
+    return re.match(r"\w*", subject)[0]
+
+
+def _of_closure(assumption: guards.Assumption) -> guards.Assumption:
+    """A guard on a variable that the function closes over prints as one on an argument."""
+    own = assumption.kind in ("python-value", "input-type", "object-identity")
+    return replace(assumption, kind="global-state") if own else assumption
 
 
 def _told_assumptions(assumptions: list[guards.Assumption]) -> list[dict]:
@@ -221,11 +234,14 @@ _KINDS = {
 def kind_of_move(move: dict) -> str:
     """The mechanism by which a property that moves would make guards fail."""
     if move["place"] == "state":
-        return "global-state" if move["name"].startswith("global ") else "module-attribute"
+        outside = move["name"].startswith(("global ", "closure "))
+        return "global-state" if outside else "module-attribute"
     if move["place"] == "surroundings":
         return "grad-mode" if move["name"] == "grad mode" else "global-state"
     if move["property"].startswith("size"):
         return "shape"
+    if move["property"] == "value" and "." in move["path"].partition("]")[2]:
+        return "module-attribute"
     return _KINDS.get(move["property"], "python-value")
 
 
@@ -234,6 +250,6 @@ def _moving(word: str, moved: list[dict]) -> str:
     fitting = [each for each in moved if kind_of_move(each) == word]
     if not fitting:
         return ""
-    told = max(fitting, key=lambda each: each["distinct"])
+    told = max(fitting, key=lambda each: (each["distinct"], each["property"] != "identity"))
     values = ", ".join(told["values"][:6]) + (", ..." if told["distinct"] > 6 else "")
     return f"; {told['name']} {told['property']} takes {counted(told['distinct'], 'value')}: {values}"

@@ -42,7 +42,13 @@ class Case:
         """The calls of the compiled form, as the judges of capture want them."""
         lines = [line for line in self.stream.calls if "fate" in line]
         fates = Counter(line["fate"] for line in lines)
-        return Stream(lines, len(lines), fates, disabled=bool(self.options.get("disable")))
+        closure = frozenset(self.subject.get("closure", []))
+        return Stream(lines, len(lines), fates, disabled=bool(self.options.get("disable")), closure=closure)
+
+    @property
+    def restless(self) -> list[list[str]]:
+        """Where and name of each value that two eager runs did not agree in."""
+        return self.eager.first("restless", [])
 
     @property
     def moved(self) -> list[dict]:

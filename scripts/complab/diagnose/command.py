@@ -86,7 +86,7 @@ def _expected(path: Path | None) -> dict | None:
         told = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageProblem(f"--expect: {path} cannot be read ({error})") from error
-    if not isinstance(told, dict):
+    if not isinstance(told, dict) or not {"first_failing_level", "levels", "stability"} <= told.keys():
         raise UsageProblem(f"--expect: {path} is no ledger")
     return told
 
@@ -127,6 +127,7 @@ def _diagnosed(opened: lab.Lab, quick: bool, say) -> dict:
     if first.fault:
         raise Problem(f"the probe itself failed on this subject: {first.fault}")
     case = Case(opened, first, quick)
+    opened.restless = case.restless
     if first.died and not case.subject:
         raise Problem(f"subject: before its first call the process {first.died}")
     told = ledger.fill(case, say)
@@ -134,11 +135,24 @@ def _diagnosed(opened: lab.Lab, quick: bool, say) -> dict:
         key: case.subject[key] for key in ("model", "is_module", "options", "trains", "real_calls")
     }
     told["environment"] = opened.plan.fingerprint
+    told["cache"] = _cache_hits(opened.processes)
     told["processes"] = [
         {"runs": list(each.runs), "seconds": round(each.seconds, 3), "died": each.died}
         for each in opened.processes
     ]
     return told
+
+
+def _cache_hits(processes: list[lab.Process]) -> dict | None:
+    """Graphs that the first process on a filled cache found there; None where there was no such process."""
+    warm = next((each for each in processes if cost.is_warm(each) and each.facts), None)
+    if warm is None:
+        return None
+    counters = warm.facts["counters"]
+    return {
+        "graphs found in Inductor's cache": counters.get("inductor", {}).get("fxgraph_cache_hit", 0),
+        "graphs found in AOTAutograd's cache": counters.get("aot_autograd", {}).get("autograd_cache_hit", 0),
+    }
 
 
 def _write(folder: Path, told: dict) -> None:

@@ -5,11 +5,12 @@ import statistics
 
 from complab.diagnose.case import Case
 from complab.diagnose.judgement import COMPILED, EAGER, FAIL, NO_EVIDENCE, PASS, Judgement
-from complab.diagnose.lab import Noted
+from complab.diagnose.lab import Noted, Process
 from complab.errors import counted
 from complab.report import statistics as ours
 
 REUSE = "reuse"
+WARM = "warm"
 CONFIDENCE = 0.95
 # Less than this is no difference that a program would notice.
 PRACTICAL = 0.03
@@ -30,11 +31,11 @@ def worth_it(case: Case) -> Judgement:
     if problem := steady.get("problem"):
         return Judgement(NO_EVIDENCE, problem, instrument="interleaved rounds", facts=cost(case, [], None))
     warm, samples = [], [steady]
-    ratio = _ratio(samples)
+    ratio = ratio_of(samples)
     while not case.quick and _wants_more(ratio):
         warm.append(_warm(case, len(warm) + 1))
         samples += [each for each in warm[-1].all("steady") if "rounds" in each]
-        ratio = _ratio(samples)
+        ratio = ratio_of(samples)
         if len(warm) >= MAXIMUM_PROCESSES - 1:
             break
     facts = cost(case, warm, ratio)
@@ -97,12 +98,17 @@ def number_of_calls(value: float) -> str:
     return f"{value:.0f}" if math.isfinite(value) else "never"
 
 
+def is_warm(process: Process) -> bool:
+    """Whether it ran on the cache that the first process had left."""
+    return any(label.startswith(WARM) for label in process.runs)
+
+
 def _warm(case: Case, number: int) -> Noted:
     """The same stream in one more process, which finds the cache that the first one left."""
-    return case.tried(f"warm {number}", cache="cache", steady=STEADY_SECONDS[case.quick])
+    return case.tried(f"{WARM} {number}", cache="cache", steady=STEADY_SECONDS[case.quick])
 
 
-def _ratio(samples: list[dict]) -> ours.Interval:
+def ratio_of(samples: list[dict]) -> ours.Interval:
     """Compiled over eager with its interval: over processes, or over the rounds of the only one."""
     ratios = [ours.paired_ratio(each["rounds"][COMPILED], each["rounds"][EAGER]) for each in samples]
     if len(ratios) > 1:

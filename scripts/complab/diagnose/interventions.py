@@ -30,7 +30,7 @@ def run(case: Case, level: str, judged: Judgement) -> dict:
     if told := _told_already(case, judged):
         return told
     if level == "WORTH IT":
-        return _none("nothing that can be switched would make the same calls faster")
+        return _overhead(case, judged)
     tests = list(_tests(case, level, judged))
     if not tests:
         return _narrowed(case, judged) if level == "CAPTURED" else _none()
@@ -82,6 +82,24 @@ def _never_amortised(case: Case, facts: dict) -> dict:
     return _result("the same calls with everything compiled", told, after, later < eager)
 
 
+def _overhead(case: Case, judged: Judgement) -> dict:
+    """The graphs run by eager's own kernels: does what stands around them alone cost more than it saves?"""
+    changed = "graphs run by eager's kernels (backend eager): guards and wrapper alone"
+    steady = {}
+    if case.backend != "eager":
+        options = {"backend": "eager", "mode": None, "options": None}
+        noted = case.tried(changed, options=options, steady=cost.STEADY_SECONDS[True])
+        steady = noted.first("steady", {})
+    if "rounds" not in steady:
+        return _none("nothing that can be switched would make the same calls faster")
+    alone = cost.ratio_of([steady])
+    ratio = judged.facts["steady ratio"]
+    told = f"{alone.estimate:.2f} of eager"
+    if alone.estimate < 1 + cost.PRACTICAL:
+        return _none(f"{changed} are {told}, so the compiled kernels themselves save nothing")
+    return _result(changed, f"{ratio['estimate']:.2f} of eager", told, alone.low > 1)
+
+
 def _result(changed: str, before: str, after: str, confirmed: bool) -> dict:
     verdict = CONFIRMED if confirmed else NOT_CONFIRMED
     return {"changed": changed, "before": before, "after": after, "verdict": verdict}
@@ -92,7 +110,8 @@ def _measured(case: Case, tests: list[Test], measure: Callable) -> list[dict]:
     own = {"own_backend": True} if any(test.changes.get("own_backend") for test in tests) else {}
     runs = [{"kind": "compiled", "label": "unchanged", **_backend(case, own)}]
     runs += [{"kind": "compiled", "label": test.changed, **_backend(case, test.changes)} for test in tests]
-    done = case.lab.process(runs)
+    # The unchanged program is there already; every change makes another entry.
+    done = case.lab.process(runs, "cache")
     before = measure(done.runs.get("unchanged", Noted()))
     found = []
     for test in tests:

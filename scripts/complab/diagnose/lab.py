@@ -16,6 +16,8 @@ from complab.errors import EnvironmentProblem, Problem, one_line
 from complab.measure import headers, isolation
 
 SCRIPT = "complab.measure.runs"
+# Tells a process and what it starts from all others.
+MARK = "COMPLAB_PROCESS"
 # Torch's own default in every supported release; a subject that sets another one does so when it is executed.
 RECOMPILE_LIMIT = 8
 SEED = 1234
@@ -82,6 +84,8 @@ class Lab:
         self.plan, self._place, self._spec, self._say = plan, place, spec, say
         self._sealed, self._settings = sealed, settings
         self.processes: list[Process] = []
+        # Where and name of each value that eager does not repeat, once that is known.
+        self.restless: list[list[str]] = []
 
     def process(self, runs: list[dict], cache: str = "") -> Process:
         """Make these runs in one process, on the cache folder of that name or on an empty one of its own."""
@@ -100,7 +104,12 @@ class Lab:
                 "device": "cpu",
                 "recompile_limit": RECOMPILE_LIMIT,
                 "tolerance": TOLERANCE,
-                "diagnosis": {"spec": self._spec, "notes": str(notes), "runs": runs},
+                "diagnosis": {
+                    "spec": self._spec,
+                    "notes": str(notes),
+                    "runs": runs,
+                    "restless": self.restless,
+                },
             },
             "vector_isa_known": self._sealed["vector_isa_known"],
         }
@@ -112,7 +121,7 @@ class Lab:
                 request,
                 self._place,
                 self.plan.settings.python,
-                self._environment(folder),
+                {**self._environment(folder), MARK: str(notes)},
                 self._settings["timeout"],
                 lambda line: None,
             )

@@ -22,16 +22,20 @@ EXIT_NO_EVIDENCE = 10
 
 
 def fill(case: Case, say) -> dict:
-    """Judge level by level, stop at the first that does not pass, and test the cause of a failure."""
+    """Judge level by level, stop at the first that fails, and test its cause.
+
+    A level without evidence leaves the later ones to be judged, but for RUNS: what did not run tells nothing.
+    """
     judged: dict[str, Judgement] = {}
     for level, judge in JUDGES.items():
         judged[level] = judge(case)
         say(f"{level}: {judged[level].verdict}")
-        if judged[level].verdict != PASS:
+        if judged[level].verdict == FAIL or judged["RUNS"].verdict != PASS:
             break
-    last = next(reversed(judged))
+    failing = next((level for level, each in judged.items() if each.verdict == FAIL), None)
+    lacking = next((level for level, each in judged.items() if each.verdict == NO_EVIDENCE), None)
+    last = failing or lacking or level
     decisive = judged[last]
-    failing = last if decisive.verdict == FAIL else None
     if failing == "CAPTURED" and not case.quick:
         decisive.facts |= instruments(case)
     intervention = {"changed": "", "before": "", "after": "", "verdict": "not needed"}

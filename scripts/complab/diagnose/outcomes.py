@@ -64,12 +64,9 @@ def _eager_error(case: Case, index: int, error: dict) -> Judgement:
 def _died_in_eager(case: Case) -> Judgement:
     index = len(case.eager.calls)
     if case.first.timed_out:
-        told = (
-            f"call {index} of the eager run hangs" if case.first.hung else f"{index} eager calls were not all"
-        )
-        raise Problem(
-            f"subject: {told}: the process {case.first.died}; shorten the stream or raise --timeout"
-        )
+        told = f"call {index} of the eager run hangs:" if case.first.hung else f"after {index} eager calls"
+        told += f" the process {case.first.died}"
+        raise Problem(f"subject: {told}; shorten the stream or raise --timeout")
     told = f"in call {index} of the eager run the process {case.first.died}"
     return Judgement(FAIL, told, "eager-error", "exit status of the process")
 
@@ -107,6 +104,10 @@ def _first_failing_layer(case: Case, index: int, error: dict) -> tuple[str, dict
 
 def correct(case: Case) -> Judgement:
     """Everything a call leaves behind, against eager; a difference is told apart by further runs."""
+    if case.eager.first("unjudged"):
+        where, name = next(each for each in case.restless if each[0] != "state")
+        told = f"eager differs from itself: run again, the {_named(where, name)} is another"
+        return Judgement(NO_EVIDENCE, told, instrument="eager against eager")
     different = first_difference(case.stream)
     if different is None:
         return _agreement(case)
@@ -116,8 +117,7 @@ def correct(case: Case) -> Judgement:
         told = f"eager differs from itself: {_told(control[1][0])}, so call {index} says nothing"
         return Judgement(NO_EVIDENCE, told, instrument="eager against eager")
     worst = found[0]
-    name = " ".join(filter(None, (worst["where"], worst["name"])))
-    told = f"call {index} differs in the {name}: {_told(worst)}"
+    told = f"call {index} differs in the {_named(worst['where'], worst['name'])}: {_told(worst)}"
     word, instrument, facts = _cause(case, index, found)
     facts["calls that differ"] = sum(not line.get("within", True) for line in case.stream.calls)
     return Judgement(FAIL, told, word, instrument, facts=facts)
@@ -131,7 +131,14 @@ def _agreement(case: Case) -> Judgement:
     told += f", within rtol {bounds['rtol']:g}, atol {bounds['atol']:g}"
     if any(not line.get("rng_same", True) for line in compared):
         told += "; the random streams advance differently, and nothing that was compared depends on it"
+    if case.restless:
+        told += f"; left out, for eager does not repeat it: the {_named(*case.restless[0])}"
+        told += f" and {counted(len(case.restless) - 1, 'more value')}" if len(case.restless) > 1 else ""
     return Judgement(PASS, told, instrument="outputs, arguments, state and gradients against eager")
+
+
+def _named(where: str, name: str) -> str:
+    return f"{where} {name}".rstrip()
 
 
 def _told(difference: dict) -> str:
@@ -192,7 +199,8 @@ def _not_finite(found: list[dict]) -> bool:
 def _rounding(case: Case, index: int, facts: dict) -> str:
     """`ill-conditioned`, `low-precision`, or nothing where float64 tells neither."""
     run = {"kind": "precision", "label": "float64", "until": index}
-    done = case.lab.process([run])
+    # What was compiled before is found there: it is judged, not compiled anew.
+    done = case.lab.process([run], "cache")
     noted = done.runs.get("float64")
     line = (
         next((each for each in noted.calls if each["call"] == index and "nudged" in each), None)

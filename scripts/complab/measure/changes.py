@@ -1,11 +1,14 @@
 """What may a run change about a subject, so that a cause is tested and nothing else?"""
 
+import ast
 import contextlib
+import copy
+import re
 from collections.abc import Callable
 
 import torch
 
-from complab.measure import dynamo, dynamo_programs, remains
+from complab.measure import dynamo, dynamo_programs, failure, remains
 from complab.measure.passes import Actor, Stage
 
 
@@ -85,38 +88,74 @@ class _Keeper:
         return kept, {name: self._kept(name, value) for name, value in named.items()}
 
     def _kept(self, name: str, value: object) -> object:
-        if not any(path == name or path.startswith((f"{name}[", f"{name}.")) for path in self._arguments):
+        if name in self._arguments:
+            # Its identity or itself: the very object.
+            return self._first.setdefault(name, value)
+        if not any(path.startswith((f"{name}[", f"{name}.")) for path in self._arguments):
             return value
-        return self._first.setdefault(name, value)
+        if name not in self._first:
+            self._first[name], _ = failure.guarded(lambda: copy.deepcopy(value))
+        # A copy each time: the program may change what is in it.
+        kept, error = failure.guarded(lambda: copy.deepcopy(self._first[name]))
+        return value if error or kept is None else kept
 
     def state(self, stage: Stage) -> None:
         if self._grad_mode:
             torch.set_grad_enabled(self._first.setdefault("grad mode", torch.is_grad_enabled()))
         for name in self._states:
-            holder, attribute = _holder(stage, name)
-            if holder is not None and hasattr(holder, attribute):
-                value = self._first.setdefault(name, getattr(holder, attribute))
-                setattr(holder, attribute, value)
+            # What is not there, or cannot be set, is not held.
+            failure.guarded(lambda name=name: self._hold(stage, name))
+
+    def _hold(self, stage: Stage, name: str) -> None:
+        holder, key, is_item = _holder(stage, name)
+        value = self._first.setdefault(name, holder[key] if is_item else getattr(holder, key))
+        if is_item:
+            holder[key] = value
+        else:
+            setattr(holder, key, value)
 
 
-def _holder(stage: Stage, name: str) -> tuple[object | None, str]:
-    """The object that has a plain value by its name in `remains.State`, and the attribute's name."""
+# A step in the name of a value: an item by its key, or an attribute.
+_STEP = re.compile(r"""\[((?:'(?:\\.|[^'])*'|"(?:\\.|[^"])*"|[^\]'"])*)\]|\.?(\w+)""")
+
+
+def _holder(stage: Stage, name: str) -> tuple[object, object, bool]:
+    """What holds a plain value by its name in `remains.State`: object, key, and whether that is an item."""
     if name.startswith("global "):
-        return stage.subject.module, name.removeprefix("global ")
-    path, _, attribute = name.rpartition(".")
-    model = getattr(stage.model, "__self__", stage.model)
-    if not isinstance(model, torch.nn.Module):
-        return None, attribute
-    return dict(model.named_modules()).get(path), attribute
+        holder, rest = stage.subject.module, name.removeprefix("global ")
+    elif name.startswith("closure "):
+        return _in_closure(stage.model, name.removeprefix("closure "))
+    else:
+        holder, rest = getattr(stage.model, "__self__", stage.model), name
+    return _walk(holder, rest)
+
+
+def _walk(holder: object, rest: str) -> tuple[object, object, bool]:
+    steps = [
+        (ast.literal_eval(item), True) if item else (attribute, False)
+        for item, attribute in _STEP.findall(rest)
+    ]
+    for key, is_item in steps[:-1]:
+        holder = holder[key] if is_item else getattr(holder, key)
+    return holder, *steps[-1]
+
+
+def _in_closure(model: Callable, name: str) -> tuple[object, object, bool]:
+    variable = re.match(r"\w+", name)[0]
+    cell = dict(remains.closure_cells(model))[variable]
+    rest = name.removeprefix(variable)
+    return _walk(cell.cell_contents, rest) if rest else (cell, "cell_contents", False)
 
 
 def in_float64() -> Actor:
-    """Eager in float64: model, and every floating-point argument."""
+    """Eager in float64: every module of the program, and every floating-point argument."""
 
-    def prepare(model: Callable) -> Callable:
-        return model.double() if isinstance(model, torch.nn.Module) else model
+    def before(index: int, stage: Stage) -> None:
+        if index == 0:
+            for module in stage.state.modules():
+                module.double()
 
-    return Actor("float64", prepare=prepare, arguments=lambda _, given, named: _each(given, named, _double))
+    return Actor("float64", before=before, arguments=lambda _, given, named: _each(given, named, _double))
 
 
 # A little more than the rounding of float32: what a program cannot be asked to be indifferent to.

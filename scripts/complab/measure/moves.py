@@ -21,9 +21,24 @@ class Moves:
         self._seen: dict[tuple[str, str, str], dict] = {}
         self._calls = 0
 
-    def note(self, arguments: tuple, named: dict, state: dict[str, object], names: list[str]) -> None:
-        """One call. ``names`` are the parameters that positional arguments go to, as far as known."""
-        for key, path, value in _properties(arguments, named, state, names):
+    def note(
+        self,
+        arguments: tuple,
+        named: dict,
+        state: dict[str, object],
+        names: list[str],
+        objects: dict[str, object] | None = None,
+    ) -> None:
+        """One call. ``names`` are the parameters that positional arguments go to, as far as known.
+
+        ``state`` holds plain values and tensors by name, ``objects`` all else that a name stands for.
+        """
+        held = [
+            (("state", name, what), name, told)
+            for name, value in (objects or {}).items()
+            for what, told in (("type", type(value).__qualname__), ("identity", str(id(value))))
+        ]
+        for key, path, value in (*_properties(arguments, named, state, names), *held):
             seen = self._seen.setdefault(key, {"path": path, "values": {}})
             seen["values"].setdefault(value, self._calls)
         self._calls += 1
@@ -77,6 +92,8 @@ def _of_value(value: object, name: str) -> Iterator[tuple[str, str, str]]:
         what = "keys" if isinstance(container, dict) else "length"
         told = ", ".join(map(repr, container)) if isinstance(container, dict) else str(len(container))
         yield path, what, told
+    if remains.is_own(value):
+        yield name, "identity", str(id(value))
     for path, leaf in remains.leaves(value, name):
         yield path, "type", type(leaf).__qualname__
         if isinstance(leaf, torch.Tensor):

@@ -84,7 +84,7 @@ class Stage:
         # Of the last pass that was timed as a whole.
         self.calls_made = 0
         if actor.compiled and regions.is_compiled(self.options):
-            self.run, self.counting = regions.compile_counting(self.model, self.options)
+            self.run, self.counting = self._compiled()
         self.loss = self.subject.loss
         self.state = remains.State(self.model, self.subject.module)
         self._ambient = Ambient()
@@ -98,6 +98,14 @@ class Stage:
         except Exception as error:
             raise subject.SubjectProblem(f"make() raises {failure.tell(error)}") from error
 
+    def _compiled(self) -> tuple[Callable, regions.Counting]:
+        try:
+            return regions.compile_counting(self.model, self.options)
+        except Exception as error:
+            raise subject.SubjectProblem(
+                f"torch.compile refuses its model or options: {failure.tell(error)}"
+            ) from error
+
     def step(self, watch: Callable | None, keep: bool = True) -> Outcome | None:
         """Make the stream's next call; None at its end. What ``watch`` sees of it goes with the outcome."""
         with self._ambient.restored():
@@ -108,7 +116,7 @@ class Stage:
             index, arguments, named = item
             arguments, named = self.actor.arguments(index, arguments, named)
             self.actor.before(index, self)
-            remains.clear_gradients(self.model)
+            self.state.clear_gradients(everywhere=self.loss is not None)
             return self._call(index, arguments, named, watch, keep)
 
     def again(self) -> None:
@@ -148,7 +156,7 @@ class Stage:
     def _timed_call(self, index: int, arguments: tuple, named: dict) -> int:
         run, loss = self.run, self.loss
         if loss is not None:
-            remains.clear_gradients(self.model)
+            self.state.clear_gradients(everywhere=True)
         _drain()
         start = time.perf_counter_ns()
         returned = run(*arguments, **named)
@@ -167,7 +175,7 @@ class Stage:
         end_forked()
         told.draws = remains.random_streams() != streams
         if keep and not told.error:
-            gradients = remains.gradients_of(self.model, arguments, named)
+            gradients = self.state.gradients() | remains.gradients_of(arguments, named)
             told.left = remains.of_call(returned, arguments, named, gradients)
         return told
 
@@ -280,7 +288,7 @@ def side_by_side(
 ) -> Iterator[tuple[int, list[Outcome], list[Stage]]]:
     """Each call of the stream with every actor's outcome, up to the first that raises, or call ``until``.
 
-    ``watch`` goes around the calls of compiled actors, see `Watch`; ``ready`` comes before the first call.
+    ``watch`` goes around calls of compiled actors, see `Watch`; ``ready`` is called before the first call.
     """
     stages = [Stage(actor, spec, seed) for actor in actors]
     if ready is not None:

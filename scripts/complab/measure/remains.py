@@ -6,10 +6,11 @@ them. Standard library and torch only.
 """
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Callable, Iterator
-from types import MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,13 @@ from complab.measure import regions
 # Deeper than any program nests its outputs; stops at objects that hold themselves.
 DEPTH = 12
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# First parts of the names of the modules whose classes are a program's own: its objects are looked into.
+PROGRAMS: set[str] = set()
 RETURNED, ARGUMENT, STATE, GRADIENT = "returned value", "argument", "state", "gradient"
+
+
+# Sums taken in another order differ by a few times the rounding.
+UNREST = 16
 
 
 class Difference(NamedTuple):
@@ -27,7 +34,8 @@ class Difference(NamedTuple):
 
     ``where`` is what holds it (`returned value`, `argument`, `state`, `gradient`), ``name`` which of them.
     ``largest`` and ``relative`` are the largest absolute difference and its ratio to the largest expected
-    value, NaN where the two cannot be subtracted; ``within`` whether it is inside the tolerance.
+    value, NaN where the two cannot be subtracted; ``within`` whether it is inside the tolerance; ``rounding``
+    the relative rounding of the values' dtype, 0 where values are exact.
     """
 
     where: str
@@ -36,6 +44,12 @@ class Difference(NamedTuple):
     relative: float
     within: bool
     told: str
+    rounding: float = 0.0
+
+    @property
+    def is_unrest(self) -> bool:
+        """Between two runs of one program: whether it is more than the rounding of a sum in another order."""
+        return not self.relative <= UNREST * self.rounding
 
     def as_dict(self) -> dict:
         told = self._asdict()
@@ -77,19 +91,98 @@ class State:
         return changed
 
     def _values(self) -> Iterator[tuple[str, object]]:
-        for holder, root in self._roots():
-            for path, part in root.named_modules():
-                prefix = ".".join(filter(None, (holder, path)))
-                yield from _of_module(part, prefix)
-        for name, value in vars(self._module).items():
-            if not name.startswith("__") and not callable(value) and not isinstance(value, ModuleType):
-                yield from _plain_leaves(value, f"global {name}")
+        seen: set[int] = set()
+        for holder, value in self._holders():
+            for path, leaf in leaves(value, holder):
+                if isinstance(leaf, torch.nn.Module):
+                    yield from _of_modules(leaf, path, seen)
+                elif isinstance(leaf, (torch.Tensor, *PLAIN)):
+                    yield path, leaf
 
-    def _roots(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        if isinstance(self._model, torch.nn.Module):
-            yield "", self._model
-        elif isinstance(self._model, MethodType) and isinstance(self._model.__self__, torch.nn.Module):
-            yield "", self._model.__self__
+    def objects(self) -> Iterator[tuple[str, object]]:
+        """Each object, function and the like that a variable or an attribute of a module stands for."""
+        for holder, value in self._holders():
+            if isinstance(value, torch.nn.Module):
+                for path, part in value.named_modules():
+                    yield from _unplain(vars(part), _below(holder, path))
+            elif holder:
+                yield from _unplain({holder: value}, "")
+
+    def modules(self) -> Iterator[torch.nn.Module]:
+        """The modules that the program is made of, each with its submodules."""
+        yield from (value for _, value in self._holders() if isinstance(value, torch.nn.Module))
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """The gradients that a backward pass left on parameters, by name."""
+        found = {}
+        for holder, value in self._holders():
+            for name, parameter in value.named_parameters() if isinstance(value, torch.nn.Module) else ():
+                if parameter.grad is not None:
+                    found[_below(holder, name)] = parameter.grad
+        return found
+
+    def clear_gradients(self, everywhere: bool) -> None:
+        """So that each call's gradients are its own; ``everywhere``: beyond the model, too.
+
+        A program that has its own backward pass may add up gradients over several calls.
+        """
+        for holder, value in self._holders():
+            if isinstance(value, torch.nn.Module) and (everywhere or not holder):
+                for parameter in value.parameters():
+                    parameter.grad = None
+
+    def _holders(self) -> Iterator[tuple[str, object]]:
+        """What the model is made of, and what the program's globals and the model's closure stand for."""
+        yield from _of_model(self._model)
+        for name, value in vars(self._module).items():
+            if not name.startswith("__") and not isinstance(value, ModuleType):
+                yield f"global {name}", value
+
+
+def _of_model(model: Callable) -> Iterator[tuple[str, object]]:
+    if isinstance(model, functools.partial):
+        model = model.func
+    if isinstance(model, MethodType):
+        model = model.__self__
+    if isinstance(model, torch.nn.Module):
+        yield "", model
+    elif isinstance(model, FunctionType):
+        yield from ((f"closure {name}", cell.cell_contents) for name, cell in closure_cells(model))
+    elif type(model).__module__.partition(".")[0] in PROGRAMS and not isinstance(model, type):
+        yield from vars(model).items()
+
+
+def closure_cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
+    """Name and cell of each variable that a function closes over, and those of the functions among them."""
+    seen: set[str] = set()
+    waiting = [function]
+    while waiting:
+        current = waiting.pop()
+        for name, cell in zip(current.__code__.co_freevars, current.__closure__ or (), strict=True):
+            # One that was not assigned yet is empty.
+            if name in seen or cell == CellType():
+                continue
+            seen.add(name)
+            yield name, cell
+            if isinstance(cell.cell_contents, FunctionType):
+                waiting.append(cell.cell_contents)
+
+
+def _below(holder: str, path: str) -> str:
+    return ".".join(filter(None, (holder, path)))
+
+
+def _unplain(held: dict[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in held.items():
+        if not name.startswith("_") and not isinstance(value, (torch.Tensor, torch.nn.Module, *PLAIN)):
+            yield _below(prefix, name), value
+
+
+def _of_modules(root: torch.nn.Module, holder: str, seen: set[int]) -> Iterator[tuple[str, object]]:
+    for path, part in root.named_modules():
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield from _of_module(part, _below(holder, path))
 
 
 def _of_module(part: torch.nn.Module, prefix: str) -> Iterator[tuple[str, object]]:
@@ -126,7 +219,7 @@ def _same_plain(before: object, after: object) -> bool:
 
 
 def leaves(value: object, name: str = "", depth: int = DEPTH) -> Iterator[tuple[str, object]]:
-    """Every value in nested lists, tuples, dicts and dataclasses, with the path to it."""
+    """Every value in nested lists, tuples, dicts, dataclasses and a program's own objects, with its path."""
     if depth == 0 or isinstance(value, (torch.Tensor, *PLAIN)):
         yield name, value
     elif isinstance(value, dict):
@@ -141,8 +234,20 @@ def leaves(value: object, name: str = "", depth: int = DEPTH) -> Iterator[tuple[
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for each in dataclasses.fields(value):
             yield from leaves(getattr(value, each.name), f"{name}.{each.name}", depth - 1)
+    elif is_own(value):
+        for key, item in vars(value).items():
+            # An object that leads back to another one is not followed there.
+            yield from leaves(item, f"{name}.{key}", 0 if is_own(item) else depth - 1)
     else:
         yield name, value
+
+
+def is_own(value: object) -> bool:
+    """Whether it is an object of a class of the program under test that only holds values."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] not in PROGRAMS or not hasattr(value, "__dict__"):
+        return False
+    return not isinstance(value, type | torch.nn.Module) and not callable(value)
 
 
 def copied(value: object) -> object:
@@ -171,22 +276,13 @@ def named_arguments(arguments: tuple, named: dict) -> Iterator[tuple[str, object
         yield from leaves(value, key)
 
 
-def gradients_of(model: Callable, arguments: tuple, named: dict) -> dict[str, object]:
-    """The gradients that a backward pass left on parameters and on arguments."""
-    found = {}
-    if isinstance(model, torch.nn.Module):
-        found = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
-    for name, leaf in named_arguments(arguments, named):
-        if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None:
-            found[f"argument {name}"] = leaf.grad
-    return found
-
-
-def clear_gradients(model: Callable) -> None:
-    """So that each call's gradients are its own."""
-    if isinstance(model, torch.nn.Module):
-        for parameter in model.parameters():
-            parameter.grad = None
+def gradients_of(arguments: tuple, named: dict) -> dict[str, object]:
+    """The gradients that a backward pass left on arguments."""
+    return {
+        f"argument {name}": leaf.grad
+        for name, leaf in named_arguments(arguments, named)
+        if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None
+    }
 
 
 def random_streams() -> tuple:
@@ -246,7 +342,7 @@ def _difference(where: str, name: str, expected, actual, tolerance: dict, widene
     numbers = [value for value in (expected, actual) if isinstance(value, int | float | complex)]
     if len(numbers) == 2 and bool not in map(type, numbers):
         tensors = (torch.tensor(value, dtype=_kind(value)) for value in numbers)
-        return _of_tensors(where, name, *tensors, tolerance, widened)
+        return _of_tensors(where, name, *tensors, tolerance, widened, exact=True)
     if _same_plain(expected, actual):
         return None
     return _without_size(where, name, f"eager {_short(expected)}, compiled {_short(actual)}")
@@ -261,7 +357,9 @@ def _short(value: object) -> str:
     return told if len(told) <= 60 else told[:57] + "..."
 
 
-def _of_tensors(where: str, name: str, expected, actual, tolerance: dict, widened: bool) -> Difference | None:
+def _of_tensors(
+    where: str, name: str, expected, actual, tolerance: dict, widened: bool, exact: bool = False
+) -> Difference | None:
     widened = widened and expected.is_floating_point() and actual.is_floating_point()
     for what in ("shape", "device") if widened else ("shape", "dtype", "device"):
         before, after = getattr(expected, what), getattr(actual, what)
@@ -285,7 +383,10 @@ def _of_tensors(where: str, name: str, expected, actual, tolerance: dict, widene
     within = bool((difference <= bound).all()) and math.isfinite(largest)
     count = int((~same).sum())
     told = f"{count} of {expected.numel()} values, largest difference {largest:.3g}"
-    return Difference(where, name, largest, largest / scale if scale else math.inf, within, told)
+    relative = largest / scale if scale else math.inf
+    rounds = not exact and (expected.is_floating_point() or expected.is_complex())
+    rounding = torch.finfo(expected.dtype).eps if rounds else 0.0
+    return Difference(where, name, largest, relative, within, told, rounding)
 
 
 def _told(value: object) -> str:

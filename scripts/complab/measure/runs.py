@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from inspect import isfunction, unwrap
 from pathlib import Path
 
 import torch
@@ -32,8 +33,10 @@ NEW, REUSE, REFUSED, AFTER_LIMIT, SKIPPED, NOTHING = FATES = (
     "frame skipped",
     "nothing compiled",
 )
-# Only this process and what it starts have this folder for their temporary files.
-OURS = f"TMPDIR={os.environ.get('TMPDIR')}".encode()
+# A variable that only this process and what it starts have with this value, where a diagnosis set it.
+MARK = "COMPLAB_PROCESS"
+# Where and name of each value that eager itself does not repeat: it is compared with nothing.
+RESTLESS: set[tuple[str, str]] = set()
 # The largest few tell what differs; a model may have thousands of tensors.
 DIFFERENCES = 5
 MINIMUM_ROUNDS = 5
@@ -59,6 +62,7 @@ def timed(bench) -> None:
     """Make the runs of the bench's settings, see `RUNS`; what cannot be used is noted and ends them."""
     wanted = bench.settings["diagnosis"]
     notes = Notes(Path(wanted["notes"]))
+    RESTLESS.update(map(tuple, wanted["restless"]))
     with _quiet():
         try:
             for number, run in enumerate(wanted["runs"]):
@@ -83,9 +87,12 @@ def timed(bench) -> None:
 
 def _end_left_behind() -> None:
     """End what the subject started and left running: it would hold this process's output open."""
+    if MARK not in os.environ:
+        return
+    ours = f"{MARK}={os.environ[MARK]}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if int(process.name) != os.getpid() and OURS in (process / "environ").read_bytes().split(b"\0"):
+            if int(process.name) != os.getpid() and ours in (process / "environ").read_bytes().split(b"\0"):
                 os.kill(int(process.name), signal.SIGKILL)
 
 
@@ -122,17 +129,34 @@ def eager(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
     told = side_by_side(
         actors, spec, bench.settings["seed"], ready=lambda stages: notes.add(subject=_described(stages[0]))
     )
+    unjudged = False
     for index, (first, second), stages in told:
         if not first.error:
             names = moves.parameter_names(regions.code_of(stages[0].model))
-            moved.note(first.arguments, first.named, stages[0].state.now, names)
+            state = stages[0].state
+            moved.note(first.arguments, first.named, state.now, names, dict(state.objects()))
+        tolerance = {**bench.settings["tolerance"], **stages[0].subject.tolerance}
+        found = _differences(first, second, stages, tolerance)
         notes.add(
             call=index,
             seconds={EAGER: first.seconds},
             error=_errors([first, second], spec),
-            **_compared(first, second, stages, bench.settings["tolerance"]),
+            **_told(found, first, second),
         )
-    notes.add(moved=moved.moved())
+        RESTLESS.update((each.where, each.name) for each in found if each.is_unrest)
+        unjudged = unjudged or not (first.error or second.error or _judged(first))
+    notes.add(moved=moved.moved(), restless=sorted(RESTLESS), unjudged=unjudged)
+
+
+def _judged(outcome: Outcome) -> bool:
+    """Whether anything is left to compare of what the call returned, or else of its arguments."""
+    for where, values in (
+        (remains.RETURNED, outcome.left.returned),
+        (remains.ARGUMENT, outcome.left.arguments),
+    ):
+        if names := {name for name, value in values.items() if value is not None}:
+            return any((where, name) not in RESTLESS for name in names)
+    return True
 
 
 def _described(stage: Stage) -> dict:
@@ -144,6 +168,7 @@ def _described(stage: Stage) -> dict:
         "trains": stage.loss is not None,
         "real_calls": stage.subject.real_calls,
         "tolerance": stage.subject.tolerance,
+        "closure": list(unwrap(model).__code__.co_freevars) if isfunction(model) else [],
         "between": hasattr(stage.subject.module, "between"),
         "dtypes": sorted({str(each.dtype) for each in _tensors_of(stage)}),
     }
@@ -187,28 +212,35 @@ def compiled(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
         notes.add(steady=steady or {"problem": f"made again, the calls raise {failure.tell(error)}"})
 
 
-def _compared(
-    expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict, widened=False
-) -> dict:
-    """In what two outcomes, and the states after them, differ: the worst few, and whether all is within."""
-    before, after = _changed_states(stages)[:2]
+def _differences(
+    expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict
+) -> list[remains.Difference]:
+    """In what two outcomes, and the states after them, differ; nothing where one of them raised."""
+    names = set().union(*(stage.state.look() for stage in stages))
     if expected.error or actual.error:
-        return {"differences": [], "within": not (expected.error or actual.error), "rng_same": True}
-    tolerance = {**tolerance, **stages[0].subject.tolerance}
-    found = remains.differences(expected.left, actual.left, tolerance, widened)
-    found += remains.compared(remains.STATE, before, after, tolerance, widened)
+        return []
+    found = remains.differences(expected.left, actual.left, tolerance)
+    before, after = (
+        {name: stage.state.now[name] for name in names if name in stage.state.now} for stage in stages[:2]
+    )
+    found += remains.compared(remains.STATE, before, after, tolerance)
+    return [each for each in found if (each.where, each.name) not in RESTLESS]
+
+
+def _compared(expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict) -> dict:
+    """The worst few differences of two outcomes and the states after them, and whether all are within."""
+    found = _differences(expected, actual, stages, {**tolerance, **stages[0].subject.tolerance})
+    return _told(found, expected, actual)
+
+
+def _told(found: list[remains.Difference], expected: Outcome, actual: Outcome) -> dict:
+    ran = not (expected.error or actual.error)
     worst = sorted(found, key=lambda each: each.within)[:DIFFERENCES]
     return {
         "differences": [each.as_dict() for each in worst],
-        "within": all(each.within for each in found),
-        "rng_same": expected.left.rng == actual.left.rng,
+        "within": ran and all(each.within for each in found),
+        "rng_same": not ran or expected.left.rng == actual.left.rng,
     }
-
-
-def _changed_states(stages: list[Stage]) -> list[dict[str, object]]:
-    """Each stage's state now, of what any of them has changed since the last look."""
-    names = set().union(*(stage.state.look() for stage in stages))
-    return [{name: stage.state.now[name] for name in names if name in stage.state.now} for stage in stages]
 
 
 def _errors(outcomes: list[Outcome], spec: str) -> dict:
@@ -310,14 +342,14 @@ def _steady(stages: list[Stage], budget: float) -> dict:
             if number >= 0 and counting.compiled == before:
                 rounds.append(seconds)
             elapsed = time.monotonic() - start
-            if elapsed > budget and (number + 1 >= MINIMUM_ROUNDS or elapsed > PATIENCE * budget):
+            enough = len(rounds) >= FEWEST_ROUNDS and elapsed > PATIENCE * budget
+            if elapsed > budget and (number + 1 >= MINIMUM_ROUNDS or enough):
                 break
     finally:
         gc.enable()
     if len(rounds) < FEWEST_ROUNDS:
-        return {
-            "problem": f"of {counted(number + 1, 'repetition')} of the calls all but {len(rounds)} compile"
-        }
+        compiling = number + 1 - len(rounds)
+        return {"problem": f"of {counted(number + 1, 'repetition')} of the calls {compiling} compile anew"}
     return {
         "rounds": {name: [seconds[name] for seconds in rounds] for name, _ in turn},
         "calls": stages[0].calls_made,
@@ -332,23 +364,16 @@ def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
         if errors := _errors(told, spec):
             notes.add(call=index, error=errors)
             return
-        plain, compiled_, double, moved = zip(
-            (each.left for each in told), _changed_states(stages), strict=True
-        )
+        for stage in stages:
+            stage.state.look()
+        plain, compiled_, double, moved = (each.left for each in told)
         notes.add(
             call=index,
-            eager_error=_distance(double, plain, tolerance, widened=True),
-            compiled_error=_distance(double, compiled_, tolerance, widened=True),
-            nudged=_distance(plain, moved, tolerance),
-            difference=_distance(plain, compiled_, tolerance),
+            eager_error=_largest(remains.differences(double, plain, tolerance, widened=True)),
+            compiled_error=_largest(remains.differences(double, compiled_, tolerance, widened=True)),
+            nudged=_largest(remains.differences(plain, moved, tolerance)),
+            difference=_largest(remains.differences(plain, compiled_, tolerance)),
         )
-
-
-def _distance(expected: tuple, actual: tuple, tolerance: dict, widened: bool = False) -> dict:
-    """How far apart two calls are in what they left behind, the state included."""
-    found = remains.differences(expected[0], actual[0], tolerance, widened)
-    found += remains.compared(remains.STATE, expected[1], actual[1], tolerance, widened)
-    return _largest(found)
 
 
 def _largest(found: list[remains.Difference]) -> dict:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from complab.measure import remains
+
 # A stream is a sample of the program's calls: one that goes on for longer is taken for endless.
 MAX_CALLS = 1000
 DEFAULT_TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -92,6 +94,7 @@ def load(spec: str) -> Subject:
     for name in ("between", "loss"):
         if not callable(getattr(module, name, len)):
             raise SubjectProblem(f"{name} is {_kind(getattr(module, name))}; it must be a function")
+    remains.PROGRAMS.add(module.__name__.partition(".")[0])
     subject = Subject(module)
     _check_tolerance(getattr(module, "TOLERANCE", {}))
     calls = subject.real_calls
