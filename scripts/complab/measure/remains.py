@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from complab.measure import regions
+from complab.measure import dynamo_programs
 
 # Deeper than any program nests its outputs; stops at objects that hold themselves.
 DEPTH = 12
@@ -210,7 +210,7 @@ def _same_content(before: object, after: torch.Tensor) -> bool:
     if not isinstance(before, torch.Tensor) or (before.shape, before.dtype, before.device) != kind:
         return False
     # The program's own dispatch modes are not to see this.
-    with regions.outside_of_modes():
+    with dynamo_programs.outside_of_modes():
         return after.is_meta or torch.equal(before, after)
 
 
