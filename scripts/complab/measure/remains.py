@@ -23,6 +23,8 @@ PROGRAMS: set[str] = set()
 RETURNED, ARGUMENT, STATE, GRADIENT = "returned value", "argument", "state", "gradient"
 
 
+# Up to so many elements a tensor is compared in less time than a call takes.
+SMALL = 1_000_000
 # Sums taken in another order differ by a few times the rounding.
 UNREST = 16
 
@@ -77,12 +79,17 @@ class State:
         self.look()
 
     def look(self) -> set[str]:
-        """Bring `now` up to date; returns the names of what has changed since the last look."""
+        """Bring `now` up to date; returns the names of what has changed since the last look.
+
+        A compiled form may change a tensor and leave its version as it was: small ones are compared, large
+        ones are left to `refresh`.
+        """
         changed = set()
         for name, value in self._values():
             if isinstance(value, torch.Tensor):
                 version = (id(value), value.data_ptr() if _has_storage(value) else 0, _version(value))
-                if version[2] is not None and self._versions.get(name) == version:
+                unchanged = version[2] is not None and self._versions.get(name) == version
+                if unchanged and (value.numel() > SMALL or _same_tensor(self.now[name], value)):
                     continue
                 self._versions[name] = version
                 self.now[name] = copied(value)
@@ -91,6 +98,12 @@ class State:
                 self.now[name] = value
                 changed.add(name)
         return changed
+
+    def refresh(self, names: set[str]) -> None:
+        """Bring tensors of these names up to date, whatever their version says: others saw them change."""
+        for name, value in self._values():
+            if name in names and isinstance(value, torch.Tensor) and value.numel() > SMALL:
+                self.now[name] = copied(value)
 
     def _values(self) -> Iterator[tuple[str, object]]:
         seen: set[int] = set()
@@ -202,6 +215,11 @@ def _plain_leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
     for path, leaf in leaves(value, name):
         if isinstance(leaf, (torch.Tensor, *PLAIN)):
             yield path, leaf
+
+
+def _same_tensor(kept: torch.Tensor, value: torch.Tensor) -> bool:
+    comparable = _has_storage(value) and not value.is_meta and kept.dtype == value.dtype
+    return comparable and torch.equal(kept, value.detach())
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:
