@@ -175,3 +175,12 @@ def test_unrest_is_more_than_a_few_roundings_or_any_change_of_an_exact_value():
     (large,) = remains.differences(of(torch.ones(4)), of(torch.ones(4) + 1e-5), TIGHT)
     (exact,) = remains.differences(of(1.0), of(1.0 + 1e-12), TIGHT)
     assert (small.is_unrest, large.is_unrest, exact.is_unrest) == (False, True, True)
+
+
+def test_a_change_that_leaves_the_version_as_it_was_is_found():
+    """As AOTAutograd writes back what a graph changed outside of autograd."""
+    model = torch.nn.BatchNorm1d(2)
+    state = remains.State(model, ModuleType("subject"))
+    with torch.autograd._unsafe_preserve_version_counter(model.running_mean):
+        model.running_mean.add_(1)
+    assert state.look() == {"running_mean"}

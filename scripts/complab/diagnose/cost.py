@@ -110,13 +110,24 @@ def _warm(case: Case, number: int) -> Noted:
 
 def ratio_of(samples: list[dict]) -> ours.Interval:
     """Compiled over eager with its interval: over processes, or over the rounds of the only one."""
-    ratios = [ours.paired_ratio(each["rounds"][COMPILED], each["rounds"][EAGER]) for each in samples]
+    ratios = [ours.paired_ratio(each["rounds"][COMPILED], _eager(each["rounds"])) for each in samples]
     if len(ratios) > 1:
         return ours.interval(ratios, CONFIDENCE)
     rounds = samples[0]["rounds"]
-    pairs = [above / below for above, below in zip(rounds[COMPILED], rounds[EAGER], strict=True)]
+    pairs = [above / below for above, below in zip(rounds[COMPILED], _eager(rounds), strict=True)]
     inside = ours.interval(pairs, CONFIDENCE)
     return ours.Interval(ratios[0], inside.low, inside.high, 1)
+
+
+def _eager(rounds: dict[str, list[float]]) -> list[float]:
+    """Seconds of eager in each round, before and after the compiled pass: a drift in between cancels."""
+    return [math.sqrt(one * other) for one, other in zip(rounds[EAGER], rounds["control"], strict=True)]
+
+
+def unsteady(sample: dict) -> bool:
+    """Whether eager against itself differs, in one process, by as much as is believed of one process."""
+    rounds = sample["rounds"]
+    return abs(math.log(ours.paired_ratio(rounds["control"], rounds[EAGER]))) > math.log(1 + ONE_PROCESS)
 
 
 def cost(case: Case, warm: list, ratio: ours.Interval | None) -> dict:

@@ -92,12 +92,13 @@ def _overhead(case: Case, judged: Judgement) -> dict:
         steady = noted.first("steady", {})
     if "rounds" not in steady:
         return _none("nothing that can be switched would make the same calls faster")
-    alone = cost.ratio_of([steady])
-    ratio = judged.facts["steady ratio"]
+    alone, ratio = cost.ratio_of([steady]), judged.facts["steady ratio"]
     told = f"{alone.estimate:.2f} of eager"
-    if alone.estimate < 1 + cost.PRACTICAL:
+    if cost.unsteady(steady):
+        return _none(f"{changed} are {told}, in a process in which eager was not steady")
+    if alone.high < 1 + cost.ONE_PROCESS:
         return _none(f"{changed} are {told}, so the compiled kernels themselves save nothing")
-    return _result(changed, f"{ratio['estimate']:.2f} of eager", told, alone.low > 1)
+    return _result(changed, f"{ratio['estimate']:.2f} of eager", told, alone.low > 1 + cost.ONE_PROCESS)
 
 
 def _result(changed: str, before: str, after: str, confirmed: bool) -> dict:

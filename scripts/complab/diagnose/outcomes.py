@@ -176,7 +176,7 @@ def _cause(case: Case, index: int, found: list[dict]) -> tuple[str, str, dict]:
             facts["compiled anew before that call"] = "agrees"
             return "stale-specialization", "the same call with every variant forgotten", facts
     measurable = all(each["largest"] is not None for each in found) or _not_finite(found)
-    if measurable and (word := _rounding(case, index, facts)):
+    if measurable and (word := _rounding(case, index, found, facts)):
         return word, "distance of eager and compiled from float64", facts
     return f"wrong-{layer}", "the same calls under each backend", facts
 
@@ -196,9 +196,10 @@ def _not_finite(found: list[dict]) -> bool:
     return any("nan" in each["told"] or "inf" in each["told"] for each in found)
 
 
-def _rounding(case: Case, index: int, facts: dict) -> str:
+def _rounding(case: Case, index: int, found: list[dict], facts: dict) -> str:
     """`ill-conditioned`, `low-precision`, or nothing where float64 tells neither."""
-    run = {"kind": "precision", "label": "float64", "until": index}
+    names = [[each["where"], each["name"]] for each in found]
+    run = {"kind": "precision", "label": "float64", "until": index, "names": names}
     # What was compiled before is found there: it is judged, not compiled anew.
     done = case.lab.process([run], "cache")
     noted = done.runs.get("float64")

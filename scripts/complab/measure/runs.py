@@ -357,22 +357,31 @@ def _steady(stages: list[Stage], budget: float) -> dict:
 
 
 def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
-    """Eager, compiled, float64 and eager from slightly moved inputs: how far is each from float64?"""
+    """Eager, compiled, float64 and eager from slightly moved inputs: how far is each from float64?
+
+    Told of the values that the run names by place and name.
+    """
     actors = [Actor(EAGER), Actor("compiled", compiled=True), changes.in_float64(), changes.nudged()]
-    tolerance = bench.settings["tolerance"]
+    tolerance, names = bench.settings["tolerance"], set(map(tuple, run["names"]))
     for index, told, stages in side_by_side(actors, spec, bench.settings["seed"], None, run.get("until")):
         if errors := _errors(told, spec):
             notes.add(call=index, error=errors)
             return
         for stage in stages:
             stage.state.look()
-        plain, compiled_, double, moved = (each.left for each in told)
+
+        def largest(one: int, other: int, widened: bool = False, told=told, stages=stages) -> dict:
+            found = remains.differences(told[one].left, told[other].left, tolerance, widened)
+            states = (stages[one].state.now, stages[other].state.now)
+            found += remains.compared(remains.STATE, *states, tolerance, widened)
+            return _largest([each for each in found if (each.where, each.name) in names])
+
         notes.add(
             call=index,
-            eager_error=_largest(remains.differences(double, plain, tolerance, widened=True)),
-            compiled_error=_largest(remains.differences(double, compiled_, tolerance, widened=True)),
-            nudged=_largest(remains.differences(plain, moved, tolerance)),
-            difference=_largest(remains.differences(plain, compiled_, tolerance)),
+            eager_error=largest(2, 0, widened=True),
+            compiled_error=largest(2, 1, widened=True),
+            nudged=largest(0, 3),
+            difference=largest(0, 1),
         )
 
 
