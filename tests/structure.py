@@ -38,9 +38,7 @@ class Run:
         self.settings = settings
         run = results / settings.run
         self.records = {
-            cell: evidence.verify(run / cell.path, settings.run, cell)
-            for cell in settings.cells()
-            if cell.replicate == 1 or (run / cell.path).is_dir()
+            cell: evidence.verify(run / cell.path, settings.run, cell) for cell in settings.cells()
         }
 
     def of(self, experiment: str, policy: str) -> list[evidence.Record]:
