@@ -75,7 +75,13 @@ def test_an_effect_that_three_noisy_processes_leave_open_gets_more():
 
 def test_processes_are_not_made_for_ever():
     told = judged(0.5, 1.5, 0.5, 1.5, 0.5, 1.0)
-    assert (told.verdict, told.facts["processes"]) == (FAIL, cost.MAXIMUM_PROCESSES)
+    assert told.facts["processes"] == cost.MAXIMUM_PROCESSES
+
+
+def test_an_interval_that_holds_large_savings_and_large_losses_is_no_evidence():
+    told = judged(0.5, 1.5, 0.5, 1.5, 0.5, 1.0)
+    assert told.verdict == NO_EVIDENCE
+    assert "so wide an interval tells nothing" in told.evidence
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ PRACTICAL = 0.03
 # With one process only the rounds inside it tell, which share its fate: only a large effect is believed.
 ONE_PROCESS = 0.15
 FEWEST_PROCESSES, MAXIMUM_PROCESSES = 3, 6
+# An interval whose ends lie further apart than by this factor holds large savings and large losses alike.
+TOO_WIDE = 2
 STEADY_SECONDS = {False: 3.0, True: 1.0}
 
 
@@ -50,6 +52,9 @@ def worth_it(case: Case) -> Judgement:
         return _lifetime(case, told, facts)
     if ratio.processes == 1:
         told += f"; one process does not tell{', run it without --quick' if case.quick else ''}"
+        return Judgement(NO_EVIDENCE, told, instrument="interleaved rounds", facts=facts)
+    if ratio.high > TOO_WIDE * ratio.low:
+        told += "; so wide an interval tells nothing: let the machine rest, or take fewer --threads"
         return Judgement(NO_EVIDENCE, told, instrument="interleaved rounds", facts=facts)
     return Judgement(FAIL, told, "no-saving", "interleaved rounds", facts=facts)
 
