@@ -1,6 +1,7 @@
 """What several test files share: cells made by hand, placed and published as a measurement does it."""
 
 import contextlib
+import signal
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,11 @@ def place_cell():
 def publish_cell():
     """``publish_cell(plan, cell, folder)`` makes a cell that is about the plan; returns its record."""
     return _publish
+
+
+@pytest.fixture
+def interruptible():
+    """Where tests run in the background SIGINT is ignored, and so it would be by all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

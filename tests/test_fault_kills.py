@@ -17,20 +17,14 @@ from complab.errors import Problem, UsageProblem
 from complab.measure import isolation
 from stub import COLD, OTHER, PLAIN, RUN, gone, wait_for
 
+pytestmark = pytest.mark.usefixtures("interruptible")
+
 
 @pytest.fixture(autouse=True)
 def nothing_left():
     """Whatever a test that fails leaves running ends with it."""
     yield
     stub.end_what_runs()
-
-
-@pytest.fixture(autouse=True)
-def interruptible():
-    """Where tests run in the background SIGINT is ignored, and so it would be by all that they start."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

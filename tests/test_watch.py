@@ -222,6 +222,7 @@ def test_after_an_exception_in_a_compiled_call_its_traceback_comes_first_and_is_
     assert "RUNS fails, capture-refused" in ledger
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_program_as_it_would_and_the_ledger_is_told(tmp_path):
     program = """
         import time, torch
