@@ -208,7 +208,7 @@ def _told(ledger: dict) -> list[tuple[str, str]]:
     if done["changed"]:
         found.append(("intervention", f"{done['changed']}: {done['before']} -> {done['after']}"))
     found.append(
-        ("verdict", done["verdict"] + (f": {done['after']}" if not done["changed"] and done["after"] else ""))
+        ("tested", done["verdict"] + (f": {done['after']}" if not done["changed"] and done["after"] else ""))
     )
     return found
 
