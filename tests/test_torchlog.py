@@ -534,6 +534,10 @@ CLASS = "0/0: ___check_type_id(c, 94), type=<class 'a.Left'>  # f(c) (HINT: type
             Assumption("object-identity", "block", None, "alive", "deallocated"),
         ),
         (CLASS, Assumption("input-type", "c", None, "a.Left")),
+        (
+            "0/0: ___check_obj_id(L['act'].__code__, 140)",
+            Assumption("object-identity", "act.__code__"),
+        ),
         (CLASS.replace("(c,", "(G['c'],", 1), Assumption("global-state", "G['c']", None, "a.Left")),
         (CLASS.replace("(c,", "(L['self'].c,", 1), Assumption("module-attribute", "self.c", None, "a.Left")),
         (f"{CLASS}\nUser stack trace:\n  File", Assumption("input-type", "c", None, "a.Left")),

@@ -327,7 +327,12 @@ def _home(path: ast.expr, otherwise: str) -> str:
     """The kind that follows from where a value lives: globals and cells, attributes, or a plain argument."""
     nodes = list(ast.walk(path))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    # What Python itself keeps of an object (`f.__code__`) stands for the object.
+    attributes = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and not re.match(r"__\w+__$", node.attr)
+    }
     if names & {"G", "torch", "utils_device"} or "cell_contents" in attributes:
         return "global-state"
     return "module-attribute" if attributes else otherwise
