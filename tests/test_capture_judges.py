@@ -109,3 +109,20 @@ def test_what_moved_in_the_input_is_told_beside_the_guard():
     ]
     told = capture.stable(compiled_at({0, 2, 4, 6, 8}, 10), moved)
     assert "x size at index 0 takes 3 values: 8, 9, 10" in told.evidence
+
+
+def test_of_several_that_moved_the_one_whose_guard_failed_is_told():
+    def attribute(name, distinct):
+        values = [str(value) for value in range(distinct)]
+        told = {"place": "state", "name": name, "path": name, "property": "value"}
+        return told | {"values": values, "distinct": distinct}
+
+    lines = [
+        line(
+            call, "new variant" if call else "reuse", kept=1, recompiles=recompiled(f"self.passes == {call}")
+        )
+        for call in range(8)
+    ]
+    told = capture.stable(stream(lines), [attribute("tag", 22), attribute("passes", 7)])
+    assert told.mechanism == "module-attribute"
+    assert "; passes value takes 7 values" in told.evidence

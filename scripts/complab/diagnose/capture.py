@@ -138,7 +138,7 @@ def stable(stream: Stream, moved: list[dict]) -> Judgement:
         return Judgement(PASS, told, instrument="variants kept, call by call", facts=facts)
     word, worst, times = _worst(assumptions, moved)
     told += f": {worst} failed {counted(times, 'time')}" if worst else ""
-    told += _moving(word, moved)
+    told += _moving(word, worst, moved)
     return Judgement(FAIL, told, word, "guards that failed, from Dynamo's log", facts=facts)
 
 
@@ -245,11 +245,20 @@ def kind_of_move(move: dict) -> str:
     return _KINDS.get(move["property"], "python-value")
 
 
-def _moving(word: str, moved: list[dict]) -> str:
-    """The property of that kind that took most values, with the values seen."""
+def _moving(word: str, worst: str, moved: list[dict]) -> str:
+    """The property of that kind, with the values seen: the one that failed, or that took most values."""
     fitting = [each for each in moved if kind_of_move(each) == word]
     if not fitting:
         return ""
-    told = max(fitting, key=lambda each: (each["distinct"], each["property"] != "identity"))
+    # Dynamo names a value by its way from the frame, `moved` by its way from the model.
+    failed = worst.partition(":")[0].rpartition(".")[2]
+    told = max(
+        fitting,
+        key=lambda each: (
+            each["name"].rpartition(".")[2] == failed,
+            each["distinct"],
+            each["property"] != "identity",
+        ),
+    )
     values = ", ".join(told["values"][:6]) + (", ..." if told["distinct"] > 6 else "")
     return f"; {told['name']} {told['property']} takes {counted(told['distinct'], 'value')}: {values}"
