@@ -114,11 +114,6 @@ class Prose:
         """Line and column of a position, both from 1."""
         return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
 
-    def line_of(self, at: int) -> str:
-        """The line that a position is in."""
-        end = self.text.find("\n", at)
-        return self.text[self.text.rfind("\n", 0, at) + 1 : end if end >= 0 else len(self.text)]
-
 
 def read(text: str, kind: str) -> Prose:
     """Read a text of a kind, MARKDOWN or LATEX."""
