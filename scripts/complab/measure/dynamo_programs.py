@@ -58,6 +58,11 @@ def backend_of(backend: str | Callable) -> Callable:
     return _dynamo.lookup_backend(backend)
 
 
+def keep_wrapper(wrapper: Callable) -> None:
+    """Have Dynamo call a wrapper and not what it wraps: 2.6 follows this mark, which `functools.wraps` copies."""
+    vars(wrapper).pop("_torchdynamo_orig_callable", None)
+
+
 def mark_moving(tensor, dimension: int) -> None:
     """Tell Dynamo that this dimension varies, in the form that the program's own specialization overrules."""
     _dynamo.maybe_mark_dynamic(tensor, dimension)

@@ -33,6 +33,7 @@ class Counting:
             self.runs += 1
             return run(*arguments)
 
+        dynamo_programs.keep_wrapper(counted)
         return counted
 
     def reset(self) -> None:
