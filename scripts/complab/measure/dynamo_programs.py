@@ -59,7 +59,7 @@ def backend_of(backend: str | Callable) -> Callable:
 
 
 def keep_wrapper(wrapper: Callable) -> None:
-    """Have Dynamo call a wrapper and not what it wraps: 2.6 follows this mark, which `functools.wraps` copies."""
+    """Have Dynamo call a wrapper, not what it wraps: 2.6 follows a mark that `functools.wraps` copies."""
     vars(wrapper).pop("_torchdynamo_orig_callable", None)
 
 
