@@ -5,6 +5,7 @@ import textwrap
 import pytest
 
 import diagnosing
+from complab.diagnose import expectation
 
 CALLS = """
 def calls():
@@ -215,6 +216,21 @@ def test_an_earlier_ledger_is_kept_to_or_what_got_worse_is_told(diagnosed, tmp_p
     told = diagnosed(broken, "--quick", "--expect", earlier)
     assert told.status == 20
     assert "worse: breaks: 0 before, 1 now" in told.complaint
+
+
+@pytest.mark.parametrize(("level", "worse"), [("WORTH IT", False), ("STABLE", True)])
+def test_a_level_that_times_decide_is_no_part_of_the_gate(level, worse):
+    counts = {"recompiles": 0, "variants": 1, "calls run eager": 0}
+    before = {
+        "first_failing_level": None,
+        "levels": [{"level": "CAPTURED", "facts": {}}],
+        "stability": counts,
+        "sentence": "",
+    }
+    now = before | {"first_failing_level": level, "sentence": f"{level} fails"}
+    said = []
+    assert expectation.hold(before, now, said.append) == (expectation.EXIT_WORSE if worse else 0)
+    assert ("first failing level" in said[0]) == worse
 
 
 def test_a_file_that_is_no_ledger_is_refused(diagnosed, tmp_path):
