@@ -34,9 +34,9 @@ for name in subjects:
         threads: workflow.cores
         params:
             about=plan.diagnosed_from(name),
-            subject=subjects[name]["subject"],
+            subject=lambda wildcards, name=name: subjects[name]["subject"],
             flags=subject_flags(name),
-            out=f"{RUN}/subjects/{name}",
+            out=lambda wildcards, output: str(Path(output[0]).parent),
         shell:
             r"""
             PYTHONPATH=scripts python -m complab.cli diagnose {params.subject:q} \
