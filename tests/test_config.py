@@ -203,6 +203,16 @@ def test_an_unknown_stream_is_named_with_the_known_ones(given):
     )
 
 
+def test_a_subjects_file_must_be_there(given):
+    told = refusal(changed(given, "subjects.mine", {"subject": "nowhere.py"}))
+    assert told == "config.yaml: subjects.mine.subject: nowhere.py does not exist"
+
+
+def test_a_subject_that_is_gone_is_named_where_a_scale_still_has_it(given):
+    told = refusal(changed(given, "subjects", {}))
+    assert "scales.quick.subjects.e15_geometric_gcn: there is no such subject; remove it here too" in told
+
+
 def test_heads_must_divide_the_width(given):
     assert "workload.dim 256 is not a multiple of workload.heads 3" in refusal(
         changed(given, "workload.heads", 3)

@@ -11,7 +11,6 @@ from complab.diagnose import ledger
 from complab.errors import Unverified
 from complab.report import drawing, names, page, subjects
 from complab.report.tree import Tree
-from test_config import changed, given, refusal  # noqa: F401 - a fixture is used by its name
 
 NAME = "double"
 FILE = "scripts/complab/units.py"
@@ -131,13 +130,3 @@ def test_a_subject_without_a_diagnosis_is_named(run, tmp_path):
     assert [kind for kind, _, _ in findings(tree)] == ["stale"]
     with pytest.raises(Unverified, match="missing; diagnose the subject"):
         subjects.draw(settings_with("other"), "other", tree.evidence.parent, tmp_path)
-
-
-def test_a_subjects_file_must_be_there(given):  # noqa: F811
-    told_ = refusal(changed(given, "subjects.mine", {"subject": "nowhere.py"}))
-    assert told_ == "config.yaml: subjects.mine.subject: nowhere.py does not exist"
-
-
-def test_a_subject_that_is_gone_is_named_where_a_scale_still_has_it(given):  # noqa: F811
-    told_ = refusal(changed(given, "subjects", {}))
-    assert "scales.quick.subjects.e15_geometric_gcn: there is no such subject; remove it here too" in told_

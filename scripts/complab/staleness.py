@@ -137,7 +137,7 @@ def file_digest(subject: str) -> str | None:
     path = Path(subject)
     if not subject.endswith(".py") or not path.is_file():
         return None
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return evidence.sha256_of(path)
 
 
 class Plan:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
 PASS, FAIL, NO_EVIDENCE, NOT_JUDGED = "pass", "fail", "no evidence", "not judged"
 EAGER, COMPILED = "eager", "compiled"
+# A variable that only a probe's process and what it starts have with this value.
+MARK = "COMPLAB_PROCESS"
 # What each backend adds to the one before it.
 LAYERS = {"eager": "dynamo", "aot_eager": "aot-autograd", "inductor": "inductor"}
 

@@ -11,17 +11,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from complab.diagnose.judgement import COMPILED
+from complab.diagnose.judgement import COMPILED, MARK
 from complab.errors import EnvironmentProblem, Problem, one_line
 from complab.measure import headers, isolation
 
 SCRIPT = "complab.measure.runs"
-# Tells a process and what it starts from all others.
-MARK = "COMPLAB_PROCESS"
 # Torch's own default in every supported release; a subject that sets another one does so when it is executed.
 RECOMPILE_LIMIT = 8
 SEED = 1234
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 @dataclass
@@ -103,7 +100,6 @@ class Lab:
                 "seed": SEED,
                 "device": "cpu",
                 "recompile_limit": RECOMPILE_LIMIT,
-                "tolerance": TOLERANCE,
                 "diagnosis": {
                     "spec": self._spec,
                     "notes": str(notes),

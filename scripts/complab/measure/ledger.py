@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from complab import guards, mechanisms, once
+from complab.diagnose.judgement import FAIL, LEVELS, NO_EVIDENCE, NOT_JUDGED, PASS
 from complab.errors import counted
 from complab.evidence import Row
 from complab.measure.observers import observed
 
-LEVELS = ("RUNS", "CORRECT", "CAPTURED", "STABLE", "WORTH IT")
-PASS, FAIL, NO_EVIDENCE, NOT_JUDGED = "pass", "fail", "no evidence", "not judged"
 FATES = ("new_variants", "reuses", "refused_attempts", "eager_calls", "skipped_frames")
 NOT_MEASURED, NOT_REPORTED = "not measured", "not reported"
 # Why a warm cell has no steady state.

@@ -114,17 +114,19 @@ def _first_guard(info) -> str:
 
 def _bound(model: Callable, arguments: tuple, named: dict) -> dict:
     """The arguments by the names that the model's own code gives them."""
-    if (module := compiled_module(model)) is not None:
-        function, given = type(module).forward, (module, *arguments)
-    elif inspect.ismethod(model):
-        function, given = model.__func__, (model.__self__, *arguments)
-    elif hasattr(model, "__code__"):
-        function, given = model, arguments
-    else:
-        function, given = type(model).__call__, (model, *arguments)
-    bound = inspect.signature(inspect.unwrap(function)).bind(*given, **named)
+    function, first = _function_of(model)
+    bound = inspect.signature(inspect.unwrap(function)).bind(*first, *arguments, **named)
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def _function_of(model: Callable) -> tuple[Callable, tuple]:
+    """The function that Dynamo sees called, and what it is given before the call's own arguments."""
+    if (module := compiled_module(model)) is not None:
+        return type(module).forward, (module,)
+    if inspect.ismethod(model):
+        return model.__func__, (model.__self__,)
+    return (model, ()) if inspect.isfunction(model) else (type(model).__call__, (model,))
 
 
 def variants(model: Callable) -> int:
@@ -139,12 +141,7 @@ def acceptor(model: Callable) -> Callable[[tuple, dict], bool | None]:
     Quick enough to be asked in every call: what of the model it needs is looked up once.
     """
     code = code_of(model)
-    if (module := compiled_module(model)) is not None:
-        function, first = type(module).forward, (module,)
-    elif inspect.ismethod(model):
-        function, first = model.__func__, (model.__self__,)
-    else:
-        function, first = (model, ()) if inspect.isfunction(model) else (type(model).__call__, (model,))
+    function, first = _function_of(model)
     odd = (
         code is None
         or code.co_kwonlyargcount

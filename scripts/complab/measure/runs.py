@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from complab import torchlog
+from complab.diagnose.judgement import MARK
 from complab.errors import counted
 from complab.measure import capture, changes, dynamo, failure, moves, regions, remains, search, subject
 from complab.measure.passes import EAGER, Actor, Outcome, Stage, Watch, side_by_side
@@ -33,8 +34,6 @@ NEW, REUSE, REFUSED, AFTER_LIMIT, SKIPPED, NOTHING = FATES = (
     "frame skipped",
     "nothing compiled",
 )
-# A variable that only this process and what it starts have with this value, where a diagnosis set it.
-MARK = "COMPLAB_PROCESS"
 # Where and name of each value that eager itself does not repeat: it is compared with nothing.
 RESTLESS: set[tuple[str, str]] = set()
 # The largest few tell what differs; a model may have thousands of tensors.
@@ -135,8 +134,7 @@ def eager(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
             names = moves.parameter_names(regions.code_of(stages[0].model))
             state = stages[0].state
             moved.note(first.arguments, first.named, state.now, names, dict(state.objects()))
-        tolerance = {**bench.settings["tolerance"], **stages[0].subject.tolerance}
-        found = _differences(first, second, stages, tolerance)
+        found = _differences(first, second, stages)
         notes.add(
             call=index,
             seconds={EAGER: first.seconds},
@@ -194,7 +192,8 @@ def compiled(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
     watch, fates, fine = Watch(bench, case), Fates(), True
     told = side_by_side(actors, spec, bench.settings["seed"], watch, run.get("until"))
     for index, (expected, actual), stages in told:
-        found = _compared(expected, actual, stages, bench.settings["tolerance"])
+        differences = _differences(expected, actual, stages)
+        found = _told(differences, expected, actual)
         fine = fine and not actual.error and not expected.error and found["within"]
         noted = fates.of(actual, stages[1])
         notes.add(
@@ -212,10 +211,9 @@ def compiled(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
         notes.add(steady=steady or {"problem": f"made again, the calls raise {failure.tell(error)}"})
 
 
-def _differences(
-    expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict
-) -> list[remains.Difference]:
+def _differences(expected: Outcome, actual: Outcome, stages: list[Stage]) -> list[remains.Difference]:
     """In what two outcomes, and the states after them, differ; nothing where one of them raised."""
+    tolerance = stages[0].subject.tolerance
     names = set().union(*(stage.state.look() for stage in stages))
     if expected.error or actual.error:
         return []
@@ -227,13 +225,8 @@ def _differences(
     return [each for each in found if (each.where, each.name) not in RESTLESS]
 
 
-def _compared(expected: Outcome, actual: Outcome, stages: list[Stage], tolerance: dict) -> dict:
-    """The worst few differences of two outcomes and the states after them, and whether all are within."""
-    found = _differences(expected, actual, stages, {**tolerance, **stages[0].subject.tolerance})
-    return _told(found, expected, actual)
-
-
 def _told(found: list[remains.Difference], expected: Outcome, actual: Outcome) -> dict:
+    """The worst few differences of two outcomes, and whether all are within."""
     ran = not (expected.error or actual.error)
     worst = sorted(found, key=lambda each: each.within)[:DIFFERENCES]
     return {
@@ -362,7 +355,7 @@ def precision(bench, spec: str, run: dict, notes: Notes, case: str) -> None:
     Told of the values that the run names by place and name.
     """
     actors = [Actor(EAGER), Actor("compiled", compiled=True), changes.in_float64(), changes.nudged()]
-    tolerance, names = bench.settings["tolerance"], set(map(tuple, run["names"]))
+    tolerance, names = subject.DEFAULT_TOLERANCE, set(map(tuple, run["names"]))
     for index, told, stages in side_by_side(actors, spec, bench.settings["seed"], None, run.get("until")):
         if errors := _errors(told, spec):
             notes.add(call=index, error=errors)

@@ -31,6 +31,7 @@ LEDGER_CODE = (
     "complab/measure/observers.py",
     "complab/guards.py",
     "complab/mechanisms.py",
+    "complab/diagnose/judgement.py",
 )
 LOG_CODE = ("complab/torchlog.py", "complab/guards.py")
 

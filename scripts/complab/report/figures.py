@@ -4,6 +4,7 @@ Chooses the drawing by its kind, keeps style and metadata free of dates and pers
 a plain notice in place of a picture when a cell of the exhibit failed.
 """
 
+import base64
 import io
 import re
 import textwrap
@@ -87,6 +88,13 @@ def _files(figure: Figure, gathered: Gathered) -> dict[str, bytes]:
         figure.savefig(picture, format=kind, metadata=metadata[kind])
         files[f"{gathered.experiment}.{kind}"] = picture.getvalue()
     return files
+
+
+def embedded(svg: bytes) -> dict:
+    """A picture as an element of a page has it: its whole content as the source, and its size in pixels."""
+    width, height = size_in_pixels(svg)
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
+    return {"source": source, "width": width, "height": height}
 
 
 def size_in_pixels(svg: bytes) -> tuple[int, int]:

@@ -5,7 +5,6 @@ that the lineage files on disk do not have, or print otherwise, is refused: its 
 """
 
 import ast
-import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -249,13 +248,9 @@ def _figure(links: Links, gathered: Gathered, label: str) -> dict:
     path = links.tree.exhibits / f"{name}.svg"
     if not path.is_file():
         raise Unverified(f"{links.tree.named(path)}: missing; draw the exhibits again")
-    picture = path.read_bytes()
-    width, height = figures.size_in_pixels(picture)
     return {
         "label": label,
-        "source": "data:image/svg+xml;base64," + base64.b64encode(picture).decode("ascii"),
-        "width": width,
-        "height": height,
+        **figures.embedded(path.read_bytes()),
         "alternative": f"{gathered.title}. {question(name)} The numbers of its marks are listed below it.",
         "marks": marks,
     }

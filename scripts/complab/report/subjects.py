@@ -4,16 +4,15 @@ Of each subject the rules keep one ledger, as data. Everything shown of it is dr
 Markdown, the picture of its calls, its entry on the evidence page.
 """
 
-import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from complab import evidence, staleness
 from complab.config import PROJECT, Settings
-from complab.diagnose import ledger, picture
+from complab.diagnose import ledger
 from complab.errors import Unverified
-from complab.report import figures, names, placing
+from complab.report import names, placing
 from complab.report.classes import STALE, TAMPERED, Finding
 from complab.report.redrawing import Redrawing
 from complab.report.tree import Tree
@@ -41,6 +40,9 @@ def read(path: Path) -> dict:
 
 def files(name: str, told: dict) -> dict[str, str | bytes]:
     """The exhibit files of a subject's ledger by name."""
+    # Loaded here: audit reads ledgers and draws no picture of them.
+    from complab.diagnose import picture
+
     stem = f"subject_{name}"
     pictures = {f"{stem}.{kind}": content for kind, content in picture.draw(told).items()}
     drawn = {f"{stem}.json": evidence.json_text(told), f"{stem}.md": ledger.markdown(told), **pictures}
@@ -54,17 +56,15 @@ def entries(settings: Settings, exhibits: Path) -> list[dict]:
 
 
 def _entry(name: str, stem: Path) -> dict:
+    from complab.report import figures
+
     told = read(stem.with_suffix(".json"))
-    svg = stem.with_suffix(".svg").read_bytes()
-    width, height = figures.size_in_pixels(svg)
     return {
         "name": name,
         "subject": told["subject"]["name"],
         "sentence": told["sentence"],
         "text": ledger.text(told),
-        "source": "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii"),
-        "width": width,
-        "height": height,
+        **figures.embedded(stem.with_suffix(".svg").read_bytes()),
         "alternative": f"Latency and fate of each call of {name}; the ledger beside it has the counts.",
         "files": names.subject_outputs(name),
     }
