@@ -84,6 +84,16 @@ def test_the_page_shows_the_ledger_as_text_and_the_picture(run):
     assert "&lt;b&gt;no&lt;/b&gt;" in template.render(entry)
 
 
+def test_in_markdown_too_the_ledger_stays_text_in_one_row_and_behind_it():
+    guard = "if x.sum() > 0: | <b>no</b>\nelse"
+    document = told()
+    document["levels"][2]["evidence"] = guard
+    document["evidence"] = document["evidence"] | {"text": "type(x) is <class 'int'> *kept*"}
+    lines = ledger.markdown(document).splitlines()
+    assert "| CAPTURED | fail | if x.sum() > 0: \\| &lt;b>no&lt;/b> else |" in lines
+    assert any(line.startswith("- **evidence**: type(x) is &lt;class 'int'> \\*kept\\*") for line in lines)
+
+
 def test_a_subject_that_was_not_diagnosed_is_drawn_and_named_in_the_account(run):
     tree = run(told() | ledger.undiagnosed({"name": FILE, "sha256": None}, "subject: it has no make()"))
     (problem,) = subjects.problems(settings_with(NAME), tree.evidence.parent)

@@ -137,8 +137,9 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   opener = link;
   const wanted = written(link.dataset.n);
-  if (location.hash === wanted) show();
-  else location.hash = wanted;
+  // Not by location.hash: its event comes in a later turn, and until then the address names what is not shown.
+  if (location.hash !== wanted) history.pushState(null, "", wanted);
+  show();
 });
 
 function linkTo(number) {

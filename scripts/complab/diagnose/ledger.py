@@ -8,6 +8,7 @@ from complab.diagnose.case import Case
 from complab.diagnose.judgement import FAIL, LEVELS, NO_EVIDENCE, NOT_JUDGED, PASS, Judgement
 from complab.diagnose.lab import Noted
 from complab.errors import counted
+from complab.report.escaping import markdown as escaped
 
 SCHEMA = 1
 JUDGES = {
@@ -227,25 +228,22 @@ def _told_cost(told: dict) -> str:
 
 def markdown(ledger: dict) -> str:
     """The ledger as a page of Markdown."""
+    title = f"{ledger['subject']['name']}: {ledger['sentence'].partition(':')[0]}"
     rows = [
-        f"| {each['level']} | {each['verdict']} | {_cell(each['evidence'])} |" for each in ledger["levels"]
+        f"| {each['level']} | {each['verdict']} | {escaped(each['evidence'])} |" for each in ledger["levels"]
     ]
     parts = [
-        f"# {ledger['subject']['name']}: {ledger['sentence'].partition(':')[0]}",
+        f"# {escaped(title, in_table=False)}",
         "",
         "| Level | Verdict | Evidence |",
         "|---|---|---|",
         *rows,
         "",
-        *(f"- **{name}**: {told}" for name, told in _told(ledger)),
+        *(f"- **{name}**: {escaped(told, in_table=False)}" for name, told in _told(ledger)),
         "",
         _calls(ledger),
     ]
     return "\n".join(parts) + "\n"
-
-
-def _cell(text_: str) -> str:
-    return text_.replace("|", "\\|").replace("\n", " ")
 
 
 def _calls(ledger: dict) -> str:

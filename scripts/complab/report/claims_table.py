@@ -14,9 +14,10 @@ from tabulate import tabulate
 from complab.config import Settings
 from complab.report import gather, lineage, names, placing
 from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement, judge
+from complab.report.escaping import latex, markdown
 from complab.report.gather import Gathered
 from complab.report.register import CLASSES, Register, load
-from complab.report.tables import failures, latex, longtable, markdown
+from complab.report.tables import failures, longtable
 
 HEADER = ("claim", "class", "the chapter says", "its value", "measured here", "verdict", "reason")
 

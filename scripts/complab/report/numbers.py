@@ -14,6 +14,7 @@ from pathlib import Path
 from complab.config import Settings
 from complab.errors import Unverified, UsageProblem
 from complab.report import names, placing
+from complab.report.escaping import latex
 from complab.report.number import NOT_APPLICABLE
 
 VERSION = 1
@@ -266,8 +267,6 @@ FIELDS = ("number", "text", "interval", "low", "high", "unit", "n")
 
 def to_tex(run: str, numbers: dict[str, Numbered]) -> str:
     """The numbers as LaTeX macros that need no package."""
-    from complab.report.tables import latex  # Here, since whoever only reads numbers need not load scipy.
-
     lines = []
     for name, number in numbers.items():
         fields = [latex(" ".join(text.split())) for text in fields_of(number).values()]

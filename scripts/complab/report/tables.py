@@ -9,11 +9,12 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tabulate import LATEX_ESCAPE_RULES, tabulate
+from tabulate import tabulate
 
 from complab.config import Settings
 from complab.errors import UsageProblem, one_line
 from complab.report import formulas, names
+from complab.report.escaping import latex, markdown
 from complab.report.gather import Gathered
 from complab.report.number import (
     ABSENT,
@@ -333,12 +334,6 @@ def _alignment(header: list[str]) -> list[str]:
     return ["left", *["right"] * (len(header) - 1)]
 
 
-def markdown(text: str, in_table: bool = True) -> str:
-    """The text as Markdown prints it, in a table or outside."""
-    text = text.replace("<", "&lt;").replace("*", "\\*")
-    return text.replace("|", "\\|") if in_table else text
-
-
 def to_tex(gathered: Gathered, table: Table) -> str:
     """The table as a LaTeX float that needs only the booktabs package; a long one as a `longtable`."""
     header, lines = grid(table, gathered.noise["confidence"])
@@ -392,11 +387,6 @@ def longtable(widths: Sequence[float], header: Sequence[str], lines: Iterable, t
 def _breakable(text: str) -> str:
     """Long names may be parted at their joints, or they would stand in the next column."""
     return latex(text).replace(r"\_", r"\_\allowbreak{}").replace("/", r"/\allowbreak{}")
-
-
-def latex(text: str) -> str:
-    """The text as LaTeX prints it."""
-    return "".join(LATEX_ESCAPE_RULES.get(character, character) for character in text)
 
 
 def _stacked(text: str) -> str:
