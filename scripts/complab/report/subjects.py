@@ -80,6 +80,7 @@ def problems(settings: Settings, results: Path) -> list[str]:
 def findings(tree: Tree, settings: Settings) -> Iterator[Finding]:
     """Subjects that changed since they were diagnosed, and files that are not drawn from their ledger."""
     redrawing = Redrawing(tree, settings)
+    today = staleness.diagnosing_code() if settings["subjects"] else ""
     for name in settings["subjects"]:
         where = f"figures/{tree.run}/subject_{name}.json"
         path = tree.exhibits / f"subject_{name}.json"
@@ -91,12 +92,12 @@ def findings(tree: Tree, settings: Settings) -> Iterator[Finding]:
         except Unverified as problem:
             yield Finding(where, TAMPERED, str(problem).partition(": ")[2])
             continue
-        yield from _outdated(where, told)
+        yield from _outdated(where, told, today)
         yield from _otherwise(tree, name, told, redrawing)
 
 
-def _outdated(where: str, told: dict) -> Iterator[Finding]:
-    if told["code"] != staleness.diagnosing_code():
+def _outdated(where: str, told: dict, today: str) -> Iterator[Finding]:
+    if told["code"] != today:
         yield Finding(where, STALE, "code: diagnosed by other code than today's")
     if told["subject"]["sha256"] != staleness.file_digest(str(PROJECT / told["subject"]["name"])):
         yield Finding(where, STALE, f"code: {told['subject']['name']} is not what was diagnosed")
