@@ -710,3 +710,15 @@ def test_an_audit_imports_neither_torch_nor_snakemake_nor_what_draws():
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_reader_who_has_seen_enough_ends_an_audit_without_a_complaint():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "complab.cli", "audit", "8", "--run", "torch-2.13-cpu"]
+    environment = os.environ | {"PYTHONPATH": str(config.PROJECT / "scripts")}
+    done = subprocess.run(
+        command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -3,6 +3,8 @@
 import argparse
 import gc
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,13 +28,19 @@ def main(argv: list[str] | None = None) -> None:
 def exit_with(command: Callable[[], int]) -> NoReturn:
     """Exit with the status a command returns, or with that of its problem, told in one line."""
     try:
-        sys.exit(command())
+        status = command()
+        sys.stdout.flush()
     except Problem as problem:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
+    except BrokenPipeError:
+        # The reader has seen enough, as `head` has. What is left must not meet the closed pipe again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as problem:
         print(f"complab: {one_line(problem)}; make room or make it writable", file=sys.stderr)
         sys.exit(EXIT_FAILED)
+    sys.exit(status)
 
 
 def _parser() -> argparse.ArgumentParser:
