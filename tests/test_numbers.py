@@ -10,7 +10,7 @@ from complab import config
 from complab.config import PROJECT
 from complab.errors import Unverified, UsageProblem
 from complab.report import exhibits, names, numbers
-from complab.report.tables import latex
+from complab.report.escaping import latex
 from complab.report.tree import Tree
 
 REFERENCE = "torch-2.13-cpu"

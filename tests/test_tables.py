@@ -10,7 +10,7 @@ import yaml
 import recorded
 from complab import config, evidence
 from complab.errors import UsageProblem
-from complab.report import formulas, gather, number, statistics, tables
+from complab.report import escaping, formulas, gather, number, statistics, tables
 from complab.report.number import Ask
 from complab.report.selection import Where, find
 
@@ -262,3 +262,23 @@ def test_the_schema_offers_exactly_the_formulas_there_are():
         "additionalProperties"
     ]
     assert sorted(column["properties"]["formula"]["enum"]) == sorted(formulas.FORMULAS)
+
+
+# Printed
+
+
+def test_what_latex_would_print_as_a_dash_stays_what_it_is():
+    assert escaping.latex("a | b --run _c") == r"a \textbar{} b -{}-run \_c"
+
+
+def test_a_printed_table_has_three_rules_and_cells_that_stay_text():
+    printed = tables.booktabs(["what|", "n"], [["a_b | c", "1"]]).splitlines()
+    assert [" ".join(line.split()) for line in printed] == [
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"what\textbar{} & n \\",
+        r"\midrule",
+        r"a\_b \textbar{} c & 1 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]

@@ -17,7 +17,7 @@ from complab.report.claims import DIFFERS, VERDICTS, Finding, Judgement, judge
 from complab.report.escaping import latex, markdown
 from complab.report.gather import Gathered
 from complab.report.register import CLASSES, Register, load
-from complab.report.tables import failures, longtable
+from complab.report.tables import NEEDS_LONG, booktabs, failures, longtable
 
 HEADER = ("claim", "class", "the chapter says", "its value", "measured here", "verdict", "reason")
 
@@ -126,20 +126,14 @@ def _github(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def to_tex(register: Register, evidence: Mapping[str, Gathered], judged: Sequence[Judgement]) -> str:
-    """A table over several pages that needs the packages array, booktabs and longtable, in landscape."""
+    """The summary, and all claims in a table over several pages, for a page in landscape."""
     widths = (0.11, 0.05, 0.2, 0.14, 0.18, 0.08, 0.16)
     table = longtable(widths, HEADER, map(_line, judged), _caption(register, evidence), "tab:claims")
-    summary = tabulate(
-        counts(judged),
-        headers=["class", *VERDICTS, "claims"],
-        tablefmt="latex_booktabs",
-        disable_numparse=True,
-        colalign=["left", *["right"] * (len(VERDICTS) + 1)],
-    )
+    summary = booktabs(["class", *VERDICTS, "claims"], counts(judged))
     told = " ".join(latex(line) for line in notes(register, evidence))
     return (
         f"% Run {next(iter(evidence.values())).run}\n"
-        f"\\begin{{table}}[htbp]\n\\centering\\footnotesize\n"
+        f"{NEEDS_LONG}\\begin{{table}}[htbp]\n\\centering\\footnotesize\n"
         f"\\caption{{Claims by class and verdict. {told}}}\n\\label{{tab:claims-summary}}\n"
         f"{summary}\n\\end{{table}}\n"
         f"{table}"

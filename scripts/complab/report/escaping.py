@@ -3,7 +3,12 @@
 A guard, a path or a message of torch may hold what either takes for markup.
 """
 
+import re
+
 from tabulate import LATEX_ESCAPE_RULES
+
+# A bar would be printed as a dash.
+_LATEX = LATEX_ESCAPE_RULES | {"|": r"\textbar{}"}
 
 
 def markdown(text: str, in_table: bool = True) -> str:
@@ -13,5 +18,5 @@ def markdown(text: str, in_table: bool = True) -> str:
 
 
 def latex(text: str) -> str:
-    """The text as LaTeX prints it."""
-    return "".join(LATEX_ESCAPE_RULES.get(character, character) for character in text)
+    """The text as LaTeX prints it, two hyphens as two."""
+    return re.sub("-(?=-)", "-{}", "".join(_LATEX.get(character, character) for character in text))

@@ -34,6 +34,7 @@ WIDE, FEW = 18, 5
 # A table of more lines does not fit on a page.
 LONG = 40
 ALIGN = r">{\raggedright\arraybackslash}"
+NEEDS_LONG = "% Needs the packages array, booktabs and longtable, and a page in landscape.\n"
 
 
 @dataclass(frozen=True)
@@ -339,34 +340,47 @@ def to_tex(gathered: Gathered, table: Table) -> str:
     header, lines = grid(table, gathered.noise["confidence"])
     if len(lines) > LONG:
         return _long_tex(gathered, table, header, lines)
-    body = tabulate(
-        lines, headers=header, tablefmt="latex_booktabs", disable_numparse=True, colalign=_alignment(header)
-    )
+    body = booktabs(header, lines)
     label = latex(_interval_label(gathered.noise["confidence"]))
     body = body.replace(f"\n {label} ", f"\n \\quad {label} ")
     for text in {text for line in lines for text in line[1:] if len(text) > WIDE and " " in text}:
         body = body.replace(f" {latex(text)} ", f" {_stacked(text)} ")
     stem = names.table_stem(gathered.experiment, table.name)
-    told = "\n".join(rf"\\ {latex(line)}" for line in notes(gathered, table)).removeprefix(r"\\ ")
+    told = "\n".join(rf"\\ {_breakable(line)}" for line in notes(gathered, table)).removeprefix(r"\\ ")
     return (
         f"% Run {gathered.run}, evidence sha256 {gathered.digest}\n"
+        "% Needs the package booktabs.\n"
         "\\begin{table}[htbp]\n\\centering\\footnotesize\n"
         f"\\caption{{{latex(caption(gathered, table))}}}\n\\label{{tab:{stem}}}\n"
         f"\\setlength{{\\tabcolsep}}{{4pt}}\n{body}\n\n"
-        f"\\smallskip\n\\parbox{{\\linewidth}}{{\\scriptsize {told}}}\n\\end{{table}}\n"
+        f"\\smallskip\n\\parbox{{\\linewidth}}{{\\scriptsize\\raggedright {told}}}\n\\end{{table}}\n"
     )
 
 
+def booktabs(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """The tabular of a float, of the package booktabs."""
+    body = tabulate(
+        [[latex(text) for text in line] for line in lines],
+        headers=[latex(text) for text in header],
+        tablefmt="latex_raw",
+        disable_numparse=True,
+        colalign=_alignment(header),
+    )
+    for rule in ("toprule", "midrule", "bottomrule"):
+        body = body.replace(r"\hline", f"\\{rule}", 1)
+    return body
+
+
 def _long_tex(gathered: Gathered, table: Table, header: list[str], lines: list[list[str]]) -> str:
-    """The table over several pages: needs array, booktabs and longtable, in landscape."""
+    """The table over several pages, for a page in landscape."""
     lengths = [min(max(map(len, column)), WIDE) for column in zip(*lines, strict=True)]
     widths = [0.85 * length / sum(lengths) for length in lengths]
     stem = names.table_stem(gathered.experiment, table.name)
     body = longtable(widths, header, lines, caption(gathered, table), f"tab:{stem}")
-    told = "\n\n".join(latex(line) for line in notes(gathered, table))
+    told = "\n\n".join(_breakable(line) for line in notes(gathered, table))
     return (
         f"% Run {gathered.run}, evidence sha256 {gathered.digest}\n"
-        f"{body}\n{{\\scriptsize\\noindent {told}\\par}}\n"
+        f"{NEEDS_LONG}{body}\n{{\\scriptsize\\raggedright\\noindent {told}\\par}}\n"
     )
 
 
