@@ -1,13 +1,14 @@
 """A diagnosed subject becomes exhibits and an entry on the page; what was changed since is found."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 import recorded
 from complab import config, evidence, staleness
 from complab.config import Settings
-from complab.diagnose import ledger
+from complab.diagnose import kept, ledger
 from complab.errors import Unverified
 from complab.report import drawing, names, page, subjects
 from complab.report.tree import Tree
@@ -140,3 +141,38 @@ def test_a_subject_without_a_diagnosis_is_named(run, tmp_path):
     assert [kind for kind, _, _ in findings(tree)] == ["stale"]
     with pytest.raises(Unverified, match="missing; diagnose the subject"):
         subjects.draw(settings_with("other"), "other", tree.evidence.parent, tmp_path)
+
+
+# What is asked of a plan.
+TODAY = SimpleNamespace(
+    fingerprint={"torch": "2.13.0", "cpu": "a cpu"},
+    device="cpu",
+    settings={"subjects": {NAME: {"subject": FILE, "quick": False}}, "threads": 1},
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"code": "0" * 64}, "code: diagnosed by other code than today's"),
+        ({"subject": {"name": FILE, "sha256": "0" * 64}}, f"code: {FILE} is not what was diagnosed"),
+        ({"quick": True}, "config: quick was true, is false"),
+        ({"problem": "it has no make()"}, "the last diagnosis failed: it has no make()"),
+        (
+            {"environment": {"torch": "2.6.0", "cpu": "a cpu", "device": "cpu", "threads": 1}},
+            'environment: torch was "2.6.0", is "2.13.0"',
+        ),
+        ({"environment": None, "subject": None}, "its ledger is none ("),
+    ],
+)
+def test_a_subject_is_diagnosed_again_if_its_ledger_is_about_something_else(tmp_path, changes, why):
+    path = tmp_path / evidence.LEDGER
+    standing = told(environment={**TODAY.fingerprint, "device": "cpu", "threads": 1}, problem="")
+    path.write_text(evidence.json_text(standing | changes), encoding="utf-8")
+    found = kept.why_stale(path, NAME, TODAY, staleness.diagnosing_code())
+    assert found.startswith(why) if why else found == ""
+
+
+def test_a_subject_without_a_ledger_is_not_diagnosed_yet(tmp_path):
+    assert kept.why_stale(tmp_path / evidence.LEDGER, NAME, TODAY, "") == "not diagnosed yet"

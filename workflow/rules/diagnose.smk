@@ -5,8 +5,6 @@ OUTPUTS: results/{run}/subjects/{name}/ledger.json, also of a subject that canno
 from it: figures/{run}/subject_{name}.*
 """
 
-subjects = plan.settings["subjects"]
-
 
 def subject_flags(name):
     """What the configuration lays down for the command."""
@@ -23,9 +21,10 @@ for name in subjects:
             f"subject_{name}"
         input:
             started,
+            planned_subject(name),
             [file for file in [subjects[name]["subject"]] if file.endswith(".py")],
         output:
-            f"{RUN}/subjects/{name}/ledger.json",
+            ledger_of(name),
         log:
             f"{RUN}/subjects/{name}/diagnose.log",
         priority: EXHIBITS_BELOW
@@ -48,7 +47,7 @@ for name in subjects:
         name:
             f"draw_subject_{name}"
         input:
-            f"{RUN}/subjects/{name}/ledger.json",
+            ledger_of(name),
         output:
             [f"{FIGURES}/{file}" for file in names.subject_outputs(name)],
         log:

@@ -1,13 +1,15 @@
 """What is to be measured, and what is its evidence about?
 
 REQUIRED INPUTS: config.yaml with what the command line lays over it.
-OUTPUTS: results/{run}/planned.txt, the cells to measure and why; `plan`, `experiments`, `cells` for the rules.
+OUTPUTS: results/{run}/planned.txt, the cells to measure, the subjects to diagnose, and why; `plan`, `experiments`,
+`cells`, `subjects` for the rules.
 """
 
 import json
 
 from complab import config as choices
 from complab import staleness
+from complab.diagnose import kept
 from complab.report import names
 
 with startup.problems_in_one_line():
@@ -62,17 +64,42 @@ stale = {cell: reason for cell in cells if (reason := plan.why_stale(cell))}
 for line in staleness.summarise(stale):
     print(f"complab: {line}", file=sys.stderr)
 
+
+def ledger_of(name):
+    """Where the ledger of a subject lies."""
+    return f"{RUN}/subjects/{name}/ledger.json"
+
+
+subjects = plan.settings["subjects"]
+diagnosing = staleness.diagnosing_code() if subjects else ""
+# By the file whose absence or age tells it.
+stale_subjects = {
+    ledger_of(name): reason
+    for name in subjects
+    if (reason := kept.why_stale(Path(ledger_of(name)), name, plan, diagnosing))
+}
+for file, reason in stale_subjects.items():
+    print(f"complab: 1 subject to diagnose ({file}): {reason}", file=sys.stderr)
+
 # Snakemake compares parameters only where it remembers the last run. A copied or cleaned folder has no
-# such memory, so each cell also has this file as input: newer than its evidence exactly if it is stale.
+# such memory, so each cell and each subject also has this file as input: newer than its evidence exactly
+# if it is stale.
 PLANNED = f"{RUN}/planned.txt"
 # A clock that was wrong may have dated a record in the future, where no plan would ever be newer.
 for cell in stale:
     startup.not_of_the_future(plan.folder(cell) / "provenance.json")
-if stale or not Path(PLANNED).exists():
-    staleness.write_plan(Path(PLANNED), stale)
+for file in stale_subjects:
+    startup.not_of_the_future(Path(file))
+if stale or stale_subjects or not Path(PLANNED).exists():
+    staleness.write_plan(Path(PLANNED), {**stale, **stale_subjects})
 
 
 def planned(name, wildcards):
     """The plan as an input that counts only for a stale cell."""
     started(wildcards)
     return PLANNED if cell_of(name, wildcards) in stale else ancient(PLANNED)
+
+
+def planned_subject(name):
+    """The plan as an input that counts only for a stale subject."""
+    return PLANNED if ledger_of(name) in stale_subjects else ancient(PLANNED)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from complab import evidence, staleness
-from complab.config import PROJECT, Settings
-from complab.diagnose import ledger
+from complab.config import Settings
+from complab.diagnose import kept, ledger
 from complab.errors import Unverified
 from complab.report import names, placing
 from complab.report.classes import STALE, TAMPERED, Finding
@@ -92,25 +92,18 @@ def findings(tree: Tree, settings: Settings) -> Iterator[Finding]:
         except Unverified as problem:
             yield Finding(where, TAMPERED, str(problem).partition(": ")[2])
             continue
-        yield from _outdated(where, told, today)
+        yield from (Finding(where, STALE, reason) for reason in kept.changed(told, today))
         yield from _otherwise(tree, name, told, redrawing)
 
 
-def _outdated(where: str, told: dict, today: str) -> Iterator[Finding]:
-    if told["code"] != today:
-        yield Finding(where, STALE, "code: diagnosed by other code than today's")
-    if told["subject"]["sha256"] != staleness.file_digest(str(PROJECT / told["subject"]["name"])):
-        yield Finding(where, STALE, f"code: {told['subject']['name']} is not what was diagnosed")
-
-
 def _otherwise(tree: Tree, name: str, told: dict, redrawing: Redrawing) -> Iterator[Finding]:
-    kept = tree.evidence / FOLDER / name / evidence.LEDGER
+    source = tree.evidence / FOLDER / name / evidence.LEDGER
     texts = {f"subject_{name}.json": evidence.json_text(told), f"subject_{name}.md": ledger.markdown(told)}
     for file, text in texts.items():
         path = tree.exhibits / file
         if path.is_file() and path.read_text(encoding="utf-8") != text:
             told_of = f"{redrawing.why(redrawing.kind)}is not what its ledger gives"
             yield Finding(f"figures/{tree.run}/{file}", redrawing.kind, told_of)
-    if kept.is_file() and kept.read_text(encoding="utf-8") != texts[f"subject_{name}.json"]:
+    if source.is_file() and source.read_text(encoding="utf-8") != texts[f"subject_{name}.json"]:
         found = "is not the ledger that its exhibit was drawn from"
         yield Finding(f"{tree.source}/{FOLDER}/{name}/{evidence.LEDGER}", TAMPERED, found)
