@@ -1,6 +1,9 @@
 """A diagnosed subject becomes exhibits and an entry on the page; what was changed since is found."""
 
 import json
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +15,7 @@ from complab.diagnose import kept, ledger
 from complab.errors import Unverified
 from complab.report import drawing, names, page, subjects
 from complab.report.tree import Tree
+from project_copy import copy_project, edit_config
 
 NAME = "double"
 FILE = "scripts/complab/units.py"
@@ -176,3 +180,28 @@ def test_a_subject_is_diagnosed_again_if_its_ledger_is_about_something_else(tmp_
 
 def test_a_subject_without_a_ledger_is_not_diagnosed_yet(tmp_path):
     assert kept.why_stale(tmp_path / evidence.LEDGER, NAME, TODAY, "") == "not diagnosed yet"
+
+
+def test_a_run_without_memory_diagnoses_exactly_the_subjects_that_are_stale(tmp_path):
+    project = copy_project(tmp_path / "project")
+    names_ = ("standing", "other_code")
+    asked = {name: {"subject": FILE} for name in names_}
+    edit_config(project, lambda values: values.update(subjects=asked))
+    plan = staleness.Plan(config.load(project / "config.yaml"))
+    environment = {**plan.fingerprint, "device": plan.device, "threads": plan.settings["threads"]}
+    for name, code in zip(names_, (staleness.diagnosing_code(), "0" * 64), strict=True):
+        path = project / "results" / plan.settings.run / subjects.FOLDER / name / evidence.LEDGER
+        path.parent.mkdir(parents=True)
+        document = told(environment=environment, problem="", code=code)
+        path.write_text(evidence.json_text(document), encoding="utf-8")
+    targets = [f"results/{plan.settings.run}/{subjects.FOLDER}/{name}/{evidence.LEDGER}" for name in names_]
+    answer = subprocess.run(
+        [sys.executable, "-m", "snakemake", "-n", "--cores", "1", *targets],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    printed = answer.stdout + answer.stderr
+    assert f"1 subject to diagnose ({targets[1]}): code: diagnosed by other code than today's" in printed
+    assert re.findall(r"^rule subject_(\w+):", printed, re.MULTILINE) == ["other_code"]

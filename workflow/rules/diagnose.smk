@@ -32,7 +32,7 @@ for name in subjects:
             "../../envs/conda.yaml"
         threads: workflow.cores
         params:
-            about=plan.diagnosed_from(name),
+            about=diagnosed_from[name],
             subject=lambda wildcards, name=name: subjects[name]["subject"],
             flags=subject_flags(name),
             out=lambda wildcards, output: str(Path(output[0]).parent),

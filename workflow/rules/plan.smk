@@ -71,12 +71,12 @@ def ledger_of(name):
 
 
 subjects = plan.settings["subjects"]
-diagnosing = staleness.diagnosing_code() if subjects else ""
+diagnosed_from = {name: plan.diagnosed_from(name) for name in subjects}
 # By the file whose absence or age tells it.
 stale_subjects = {
     ledger_of(name): reason
     for name in subjects
-    if (reason := kept.why_stale(Path(ledger_of(name)), name, plan, diagnosing))
+    if (reason := kept.why_stale(Path(ledger_of(name)), name, plan, diagnosed_from[name]["code"]))
 }
 for file, reason in stale_subjects.items():
     print(f"complab: 1 subject to diagnose ({file}): {reason}", file=sys.stderr)
