@@ -457,3 +457,43 @@ def test_a_changed_checkout_is_told_with_the_hash_of_what_was_changed(monkeypatc
         told.append(facts.collect_code_state())
     assert [state["dirty"] for state in told] == [True, True, True]
     assert told[0] == told[2] != told[1]
+
+
+def told_by(program: str) -> str:
+    """What a Python process prints that imports complab and torch as a measured one does."""
+    environment = os.environ | {"PYTHONPATH": str(config.PROJECT / "scripts")}
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_vector_instruction_set_that_cannot_be_built_is_not_taken_on_the_processors_word():
+    told = told_by(
+        "from complab.measure import dynamo\n"
+        "from torch._inductor import cpu_vec_isa\n"
+        "cpu_vec_isa.VecISA.check_build = lambda isa, code: False\n"
+        "probed, unprobed = dynamo.vector_isa()\n"
+        "print(probed != unprobed)"
+    )
+    assert told == "True"
+
+
+def test_where_the_instruction_sets_are_known_no_process_is_started_to_find_them_out():
+    told = told_by(
+        "from complab.measure import child, dynamo\n"
+        "from torch._inductor import cpu_vec_isa\n"
+        "dynamo.skip_vector_isa_probes()\n"
+        "print(bool(cpu_vec_isa.pick_vec_isa()), child.SPAWNED)"
+    )
+    assert told == "True []"
+
+
+def test_a_process_that_leaves_takes_all_that_was_printed_with_it():
+    told = told_by(
+        "import atexit, ctypes\n"
+        "from complab.measure import child\n"
+        "atexit.register(print, 'took everything down')\n"
+        "print('from Python', end=' ', flush=True)\n"
+        "ctypes.CDLL(None).printf(b'from C')\n"
+        "child._leave()"
+    )
+    assert told == "from Python from C"
