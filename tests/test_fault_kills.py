@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,6 +52,16 @@ def nothing_published(project: stub.Stub) -> bool:
     """Whether no cell has a file, but for the empty log that Snakemake makes of a job that failed."""
     found = [path for path in project.results.rglob("*") if path.is_file() and path.stat().st_size]
     return {path.name for path in found} <= {"planned.txt", attempts.FILE}
+
+
+def test_while_a_cell_is_measured_snakemake_does_not_choose_jobs_again_and_again(plain):
+    plain.plant("block")
+    run = plain.start("evidence", "--verbose", start_new_session=True)
+    plain.blocked()
+    time.sleep(3)
+    os.killpg(run.pid, signal.SIGKILL)
+    told, _ = run.communicate(timeout=60)
+    assert told.count("Ready jobs: ") == 1
 
 
 KILLED = {

@@ -52,10 +52,20 @@ def begin(workflow, project: Path) -> None:
     if _held or workflow.execution_settings is None or workflow.dryrun or not workflow.is_main_process:
         return
     refuse_flags(workflow)
+    rest_while_measuring(workflow)
     _held.append(only_run(project))
     # What a killed run left locked is nobody's: its hold on our own lock ended with it.
     for left in (project / SNAKEMAKES_LOCKS).glob("*.lock"):
         left.unlink(missing_ok=True)
+
+
+def rest_while_measuring(workflow) -> None:
+    """Have Snakemake sleep until a job ends.
+
+    With a limit on how many jobs may start in a second it chooses again a second after each choice, and every
+    job that ends begins one more such chain: after two hundred jobs that takes a core, beside what is timed.
+    """
+    workflow.scheduling_settings.max_jobs_per_timespan = None
 
 
 # A process is sent SIGTERM when its parent dies: Snakemake itself, since the shell gives it its own place.
