@@ -28,7 +28,6 @@ import json  # noqa: E402
 import signal  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import NoReturn  # noqa: E402
 
 from complab.measure import observers  # noqa: E402
 
@@ -164,15 +163,5 @@ def _facts(torch, dynamo, limit_name: str, bench) -> dict:
     }
 
 
-def _leave() -> NoReturn:
-    """End now: all is written, and to take torch's modules down takes a second that tells nothing."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # What a kernel or a library printed waits in the buffers of C.
-    ctypes.CDLL(None).fflush(None)
-    os._exit(0)
-
-
 if __name__ == "__main__":
     main(sys.argv[1])
-    _leave()
