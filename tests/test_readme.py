@@ -139,7 +139,9 @@ def levels_and_mechanism(printed: str) -> list[tuple[str, str]]:
 def without_times(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """All but the verdict of the one level that rests on times, which are another machine's."""
     timed = ("+ WORTH IT", "x WORTH IT", "? WORTH IT")
-    return [(level, mechanism) for level, mechanism in told if level not in timed and mechanism != "no-saving"]
+    return [
+        (level, mechanism) for level, mechanism in told if level not in timed and mechanism != "no-saving"
+    ]
 
 
 @pytest.mark.slow
