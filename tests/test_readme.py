@@ -137,11 +137,10 @@ def levels_and_mechanism(printed: str) -> list[tuple[str, str]]:
 
 
 def without_times(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """All but the verdict of the one level that rests on times, which are another machine's."""
-    timed = ("+ WORTH IT", "x WORTH IT", "? WORTH IT")
-    return [
-        (level, mechanism) for level, mechanism in told if level not in timed and mechanism != "no-saving"
-    ]
+    """The same without the verdict of the one level that rests on times; that it was judged stays."""
+    judged = ("WORTH IT judged", "")
+    told = [judged if re.fullmatch(r"[+x?] WORTH IT", level) else (level, word) for level, word in told]
+    return [each for each in told if each != ("", "no-saving")]
 
 
 @pytest.mark.slow
