@@ -14,17 +14,19 @@ import pytest
 
 import recorded
 from complab import attempts, bundle, config, crate, evidence, staleness
+from complab.diagnose import kept
 from complab.errors import EXIT_UNVERIFIED, Unverified, UsageProblem
 
 EXPERIMENT = "e1_opening_failure"
 FAILED = f"{EXPERIMENT}/static/cold/1"
 WARM = f"{EXPERIMENT}/static/warm/1"
+SUBJECT = f"{kept.FOLDER}/double/{evidence.LEDGER}"
 RUN = recorded.RUN
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Recorded evidence of one experiment, with a failed cell and the list of its attempts."""
+    """Recorded evidence of one experiment, a failed cell and its list of attempts, and a subject's ledger."""
     folder = recorded.copied(tmp_path_factory.mktemp("run"))
     for other in (folder / RUN).iterdir():
         if other.name != EXPERIMENT:
@@ -36,6 +38,9 @@ def results(tmp_path_factory):
     shutil.copy(log, folder / RUN / attempts.LOGS / f"{digest}.log")
     attempts.append(folder / RUN, {"event": attempts.STARTED, "cell": FAILED, "attempt": 1})
     attempts.append(folder / RUN, {"event": attempts.FAILED, "cell": FAILED, "attempt": 1, "log": digest})
+    ledger = folder / RUN / SUBJECT
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("{}\n")
     return folder
 
 
@@ -88,7 +93,7 @@ def test_every_cell_of_an_unpacked_bundle_verifies_and_has_its_rows(results, pac
 def test_a_bundle_holds_the_run_the_attempts_and_what_was_run_and_no_sealed_cache(results, packed):
     of_the_run = {name for name in members_of(packed) if name.startswith(f"{RUN}/")}
     assert of_the_run == {f"{RUN}/{name}" for name in files_below(results / RUN)}
-    assert f"{RUN}/{attempts.FILE}" in of_the_run
+    assert {f"{RUN}/{attempts.FILE}", f"{RUN}/{SUBJECT}"} <= of_the_run
     rest = members_of(packed).keys() - of_the_run
     assert {"Snakefile", "config.yaml", "run.json", "ro-crate-metadata.json", "LICENSE"} <= rest
     assert not [name for name in of_the_run if name.endswith(evidence.SEALED_CACHE)]

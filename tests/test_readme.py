@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from complab import config
 from complab.config import PROJECT
 from complab.mechanisms import VOCABULARY
 from complab.report import classes
@@ -109,7 +110,10 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
     elif "unpack figures" in command:
         assert answer.returncode == 0, answer.stderr
         assert answer.stdout.startswith("results/torch-2.13-cpu: unpacked")
-        assert (project / "results" / "torch-2.13-cpu" / "attempts.jsonl").is_file()
+        unpacked = project / "results" / "torch-2.13-cpu"
+        assert (unpacked / "attempts.jsonl").is_file()
+        # Drawn from alone, so without them the command after it fails.
+        assert {path.parent.name for path in unpacked.glob("subjects/*/ledger.json")} == set(config.load()["subjects"])
     elif "torch-2.13-cpu" in command:
         # The reference may lag behind the code, and lack what is planned now; altered it never is.
         kinds = {code: kind for kind, code in classes.EXIT.items()}

@@ -55,9 +55,9 @@ def run(tmp_path):
 
     def of(document: dict) -> Tree:
         results, figures = recorded.copied(tmp_path), tmp_path / "figures"
-        kept = results / recorded.RUN / subjects.FOLDER / NAME / evidence.LEDGER
-        kept.parent.mkdir(parents=True)
-        kept.write_text(evidence.json_text(document), encoding="utf-8")
+        ledger_file = results / recorded.RUN / kept.FOLDER / NAME / evidence.LEDGER
+        ledger_file.parent.mkdir(parents=True)
+        ledger_file.write_text(evidence.json_text(document), encoding="utf-8")
         settings = settings_with(NAME)
         subjects.draw(settings, NAME, results, figures)
         drawn = drawing.drawn_by(settings)
@@ -123,8 +123,8 @@ def test_a_change_of_an_exhibit_is_found(run, file, old, new):
 
 def test_a_change_of_the_ledger_alone_is_found(run):
     tree = run(told())
-    kept = tree.evidence / subjects.FOLDER / NAME / evidence.LEDGER
-    kept.write_text(kept.read_text().replace("2.0", "1.0", 1))
+    ledger_file = tree.evidence / kept.FOLDER / NAME / evidence.LEDGER
+    ledger_file.write_text(ledger_file.read_text().replace("2.0", "1.0", 1))
     assert [(kind, file) for kind, file, _ in findings(tree)] == [
         ("tampered", f"results/{recorded.RUN}/subjects/{NAME}/ledger.json")
     ]
@@ -190,11 +190,11 @@ def test_a_run_without_memory_diagnoses_exactly_the_subjects_that_are_stale(tmp_
     plan = staleness.Plan(config.load(project / "config.yaml"))
     environment = {**plan.fingerprint, "device": plan.device, "threads": plan.settings["threads"]}
     for name, code in zip(names_, (staleness.diagnosing_code(), "0" * 64), strict=True):
-        path = project / "results" / plan.settings.run / subjects.FOLDER / name / evidence.LEDGER
+        path = project / "results" / plan.settings.run / kept.FOLDER / name / evidence.LEDGER
         path.parent.mkdir(parents=True)
         document = told(environment=environment, problem="", code=code)
         path.write_text(evidence.json_text(document), encoding="utf-8")
-    targets = [f"results/{plan.settings.run}/{subjects.FOLDER}/{name}/{evidence.LEDGER}" for name in names_]
+    targets = [f"results/{plan.settings.run}/{kept.FOLDER}/{name}/{evidence.LEDGER}" for name in names_]
     answer = subprocess.run(
         [sys.executable, "-m", "snakemake", "-n", "--cores", "1", *targets],
         cwd=project,

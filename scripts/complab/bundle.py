@@ -1,8 +1,9 @@
 """How does the evidence of a run travel? One zip of every cell's files, sealed caches left out.
 
-The zip is an RO-Crate (`complab.crate`) and needs nothing beside it: it also holds the run's attempts, what
-was planned, and the workflow with the measuring code as far as that is still the code that ran. A bundle
-may come from anyone: nothing of it is written anywhere before all of it was looked through.
+The zip is an RO-Crate (`complab.crate`) and needs nothing beside it: it also holds the run's attempts, the
+ledgers of its subjects, what was planned, and the workflow with the measuring code as far as that is still
+the code that ran. A bundle may come from anyone: nothing of it is written anywhere before all of it was
+looked through.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import zlib
 from pathlib import Path
 
 from complab import attempts, config, crate, evidence
+from complab.diagnose import kept
 from complab.errors import Unverified, UsageProblem
 from complab.evidence import Record
 from complab.staleness import SCRIPTS, code_digests
@@ -55,7 +57,8 @@ def write(results: Path, run: str, target: Path) -> int:
     project = _project_files(records)
     if run in {name.partition("/")[0] for name in (*project, *RESERVED)}:
         raise UsageProblem(f"run '{run}' bears the name of something else in a bundle; give it another name")
-    sources = project | _cell_files(records, run) | logs | {crate.RUN_FACTS: _run_facts(records, run)}
+    told = _cell_files(records, run) | logs | _subject_ledgers(results, run)
+    sources = project | told | {crate.RUN_FACTS: _run_facts(records, run)}
     files = {name: _entry(_content(source)) for name, source in sources.items()}
     sources[crate.METADATA] = crate.describe(run, records, files, told_by).encode()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,6 +100,12 @@ def _cell_files(records: list[Record], run: str) -> dict[str, Path]:
     }
 
 
+def _subject_ledgers(results: Path, run: str) -> dict[str, Path]:
+    """The ledger of every subject that was diagnosed: its exhibits are drawn from it alone."""
+    found = (results / run / kept.FOLDER).glob(f"*/{evidence.LEDGER}")
+    return {path.relative_to(results).as_posix(): path for path in sorted(found)}
+
+
 def _attempts(folder: Path, run: str) -> tuple[dict[str, Path], dict[str, str]]:
     """The list of attempts with the logs it names, and which cell each log tells of."""
     events = attempts.read(folder)
@@ -104,11 +113,11 @@ def _attempts(folder: Path, run: str) -> tuple[dict[str, Path], dict[str, str]]:
     told_by = {}
     for event in events:
         if digest := event.get("log"):
-            kept = folder / attempts.LOGS / f"{digest}.log"
-            if not kept.is_file() or evidence.sha256_of(kept) != digest:
-                raise Unverified(f"{kept}: missing or altered, though {attempts.FILE} names it; restore it")
-            name = f"{run}/{attempts.LOGS}/{kept.name}"
-            found[name], told_by[name] = kept, event["cell"]
+            log = folder / attempts.LOGS / f"{digest}.log"
+            if not log.is_file() or evidence.sha256_of(log) != digest:
+                raise Unverified(f"{log}: missing or altered, though {attempts.FILE} names it; restore it")
+            name = f"{run}/{attempts.LOGS}/{log.name}"
+            found[name], told_by[name] = log, event["cell"]
     return found, told_by
 
 
@@ -354,10 +363,11 @@ def _told_run(text: bytes) -> str:
 
 
 def _refuse_strays(files: dict[str, dict], run: str, bare: bool) -> None:
-    """Refuse a file that is none of a cell, of the attempts or of the project."""
+    """Refuse a file that is none of a cell, of the attempts, of a subject or of the project."""
     places = [rf"{re.escape(run)}(/{NAME.pattern}){{3}}/[1-9][0-9]*/{NAME.pattern}"]
     if not bare:
         listed = rf"{re.escape(run)}/({re.escape(attempts.FILE)}|{attempts.LOGS}/[0-9a-f]{{64}}\.log)"
+        places.append(rf"{re.escape(run)}/{kept.FOLDER}/{NAME.pattern}/{re.escape(evidence.LEDGER)}")
         places += [listed, rf"{crate.METADATA}|{crate.RUN_FACTS}|{crate.WORKFLOW}|{crate.CONFIG}|LICENSE"]
         places += [r"(workflow|scripts)/.+"]
     allowed = re.compile("|".join(f"({place})" for place in places))

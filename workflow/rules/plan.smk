@@ -67,7 +67,7 @@ for line in staleness.summarise(stale):
 
 def ledger_of(name):
     """Where the ledger of a subject lies."""
-    return f"{RUN}/subjects/{name}/ledger.json"
+    return f"{RUN}/{kept.FOLDER}/{name}/ledger.json"
 
 
 subjects = plan.settings["subjects"]

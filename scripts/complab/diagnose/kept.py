@@ -6,6 +6,9 @@ from pathlib import Path
 from complab.config import PROJECT
 from complab.staleness import Plan, differences, file_digest
 
+# Below a run's folder, beside its experiments.
+FOLDER = "subjects"
+
 
 def changed(told: dict, code: str) -> list[str]:
     """What is no longer as it was when the ledger was filled; ``code`` is the digest of today's code."""

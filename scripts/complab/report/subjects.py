@@ -17,12 +17,10 @@ from complab.report.classes import STALE, TAMPERED, Finding
 from complab.report.redrawing import Redrawing
 from complab.report.tree import Tree
 
-FOLDER = "subjects"
-
 
 def draw(settings: Settings, name: str, results: Path, exhibits: Path) -> list[Path]:
     """Write the exhibit files of a subject of the settings' run; Unverified if there is no ledger of it."""
-    told = read(Path(results) / settings.run / FOLDER / name / evidence.LEDGER)
+    told = read(Path(results) / settings.run / kept.FOLDER / name / evidence.LEDGER)
     return placing.place(files(name, told), Path(exhibits) / settings.run)
 
 
@@ -72,7 +70,7 @@ def _entry(name: str, stem: Path) -> dict:
 
 def problems(settings: Settings, results: Path) -> list[str]:
     """One line per subject that could not be diagnosed."""
-    folder = Path(results) / settings.run / FOLDER
+    folder = Path(results) / settings.run / kept.FOLDER
     found = {name: read(folder / name / evidence.LEDGER)["problem"] for name in settings["subjects"]}
     return [f"subjects/{name}: {problem}" for name, problem in found.items() if problem]
 
@@ -97,7 +95,7 @@ def findings(tree: Tree, settings: Settings) -> Iterator[Finding]:
 
 
 def _otherwise(tree: Tree, name: str, told: dict, redrawing: Redrawing) -> Iterator[Finding]:
-    source = tree.evidence / FOLDER / name / evidence.LEDGER
+    source = tree.evidence / kept.FOLDER / name / evidence.LEDGER
     texts = {f"subject_{name}.json": evidence.json_text(told), f"subject_{name}.md": ledger.markdown(told)}
     for file, text in texts.items():
         path = tree.exhibits / file
@@ -106,4 +104,4 @@ def _otherwise(tree: Tree, name: str, told: dict, redrawing: Redrawing) -> Itera
             yield Finding(f"figures/{tree.run}/{file}", redrawing.kind, told_of)
     if source.is_file() and source.read_text(encoding="utf-8") != texts[f"subject_{name}.json"]:
         found = "is not the ledger that its exhibit was drawn from"
-        yield Finding(f"{tree.source}/{FOLDER}/{name}/{evidence.LEDGER}", TAMPERED, found)
+        yield Finding(f"{tree.source}/{kept.FOLDER}/{name}/{evidence.LEDGER}", TAMPERED, found)
