@@ -113,7 +113,8 @@ def test_complab_commands_say_in_one_line_what_they_found(command, tmp_path):
         unpacked = project / "results" / "torch-2.13-cpu"
         assert (unpacked / "attempts.jsonl").is_file()
         # Drawn from alone, so without them the command after it fails.
-        assert {path.parent.name for path in unpacked.glob("subjects/*/ledger.json")} == set(config.load()["subjects"])
+        there = {path.parent.name for path in unpacked.glob("subjects/*/ledger.json")}
+        assert there == set(config.load()["subjects"])
     elif "torch-2.13-cpu" in command:
         # The reference may lag behind the code, and lack what is planned now; altered it never is.
         kinds = {code: kind for kind, code in classes.EXIT.items()}
