@@ -132,6 +132,18 @@ def test_overrides_that_are_no_json_object_are_named(text):
     assert "--overrides" in refused(run("--policy", "eager", "--overrides", text), 2)
 
 
+def test_a_reader_who_has_seen_enough_ends_a_measurement_without_a_complaint(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "scripts/e1_opening_failure.py", "--policy", "eager", "--out", tmp_path / "cell"]
+    answer = subprocess.run(
+        words, cwd=PROJECT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
+    os.close(writing)
+    assert (answer.returncode, answer.stderr) == (141, "")
+    assert not (tmp_path / "cell" / "provenance.json").exists()
+
+
 @pytest.mark.fault("T8", "a CXX that is not there")
 def test_a_missing_compiler_is_named_before_anything_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))

@@ -457,3 +457,53 @@ def test_a_changed_checkout_is_told_with_the_hash_of_what_was_changed(monkeypatc
         told.append(facts.collect_code_state())
     assert [state["dirty"] for state in told] == [True, True, True]
     assert told[0] == told[2] != told[1]
+
+
+def told_by(program: str) -> str:
+    """What a Python process prints that imports complab and torch as a measured one does."""
+    # An unbuffered Python leaves nothing to flush, and a test of flushing nothing to see.
+    environment = os.environ | {"PYTHONPATH": str(config.PROJECT / "scripts"), "PYTHONUNBUFFERED": ""}
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_vector_instruction_set_that_cannot_be_built_is_not_taken_on_the_processors_word():
+    told = told_by(
+        "from complab.measure import dynamo\n"
+        "from torch._inductor import cpu_vec_isa\n"
+        "cpu_vec_isa.VecISA.check_build = lambda isa, code: False\n"
+        "probed, unprobed = dynamo.vector_isa()\n"
+        "print(probed != unprobed)"
+    )
+    assert told == "True"
+
+
+def test_where_the_instruction_sets_are_known_no_process_is_started_to_find_them_out():
+    told = told_by(
+        "from complab.measure import child, dynamo\n"
+        "from torch._inductor import cpu_vec_isa\n"
+        "dynamo.skip_vector_isa_probes()\n"
+        "print(bool(cpu_vec_isa.pick_vec_isa()), child.SPAWNED)"
+    )
+    assert told == "True []"
+
+
+def test_a_finished_process_leaves_with_all_that_was_printed_and_runs_what_others_registered():
+    told = told_by(
+        "from complab.measure import child\n"
+        "import atexit, ctypes, sys\n"
+        "atexit.register(print, 'registered later', end=' ')\n"
+        "class Slow:\n"
+        "    def __del__(self): print('taken down')\n"
+        "sys.modules['slow'] = Slow()\n"
+        "ctypes.CDLL(None).printf(b'and C')\n"
+        "child._finished.append(True)"
+    )
+    assert told == "registered later and C"
+
+
+def test_a_process_that_failed_leaves_with_its_own_status():
+    program = "from complab.measure import child\nraise SystemExit(7)"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        told_by(program)
+    assert failed.value.returncode == 7

@@ -25,6 +25,7 @@ from complab.errors import (
     UsageProblem,
     counted,
     one_line,
+    reader_left,
 )
 from complab.job import Job, Outcome
 from complab.measure import cache, headers, isolation, ledger, observers
@@ -42,10 +43,14 @@ def main(script: str) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
-        sys.exit(_run(Path(script).resolve()))
+        status = _run(Path(script).resolve())
+        sys.stdout.flush()
+        sys.exit(status)
     except Problem as problem:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
+    except BrokenPipeError:
+        reader_left()
     except KeyboardInterrupt:
         print("complab: interrupted, nothing was published; the same command starts again", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
@@ -77,7 +82,7 @@ def _run(script: Path) -> int:
             outcome = measure(job, stack, keep_cache=arguments.out is not None)
             if arguments.out is not None:
                 publish(job, outcome, arguments.out, stack)
-    except (UsageProblem, KeyboardInterrupt):
+    except (UsageProblem, BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:
         return _fail(job, error, arguments)

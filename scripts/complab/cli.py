@@ -3,8 +3,6 @@
 import argparse
 import gc
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import NoReturn
 
 from complab import bundle, config, watch
 from complab.diagnose import flags as diagnose
-from complab.errors import EXIT_FAILED, Problem, one_line
+from complab.errors import EXIT_FAILED, Problem, one_line, reader_left
 from complab.report import classes, manuscript
 
 RESULTS = config.PROJECT / "results"
@@ -34,9 +32,7 @@ def exit_with(command: Callable[[], int]) -> NoReturn:
         print(f"complab: {one_line(problem)}", file=sys.stderr)
         sys.exit(problem.code)
     except BrokenPipeError:
-        # The reader has seen enough, as `head` has. What is left must not meet the closed pipe again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        reader_left()
     except OSError as problem:
         print(f"complab: {one_line(problem)}; make room or make it writable", file=sys.stderr)
         sys.exit(EXIT_FAILED)

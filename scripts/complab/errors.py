@@ -1,5 +1,10 @@
 """How does complab say that something is wrong? In one line: what, where, what to do."""
 
+import os
+import signal
+import sys
+from typing import NoReturn
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
@@ -45,3 +50,10 @@ def one_line(text: object, limit: int = 400) -> str:
     """The text without line breaks, cut at ``limit`` characters."""
     flat = " ".join(str(text).split())
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
+
+
+def reader_left() -> NoReturn:
+    """Exit as one whom the reader of its output has left, as `head` does, with nothing more to say."""
+    # What is left must not meet the closed pipe again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)

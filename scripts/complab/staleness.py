@@ -153,6 +153,16 @@ class Plan:
         self.fingerprint = facts.collect_fingerprint(settings.python)
         self.device = facts.resolve_device(settings["device"], self.fingerprint)
 
+    @property
+    def conditions(self) -> dict:
+        """The environment with the device and the number of threads: what compiled code depends on."""
+        return {**self.fingerprint, "device": self.device, "threads": self.settings["threads"]}
+
+    @functools.cached_property
+    def diagnosing_code(self) -> str:
+        """Digest of the code that diagnoses a subject, read once for all subjects."""
+        return diagnosing_code()
+
     def folder(self, cell: Cell) -> Path:
         """Where the cell's evidence lies."""
         return PROJECT / "results" / self.settings.run / cell.path
@@ -183,7 +193,7 @@ class Plan:
         """What the diagnosis of a subject is about: code, configuration, environment, the subject's file."""
         told = self.settings["subjects"][name]
         return {
-            "code": diagnosing_code(),
+            "code": self.diagnosing_code,
             "config": [told, self.settings["threads"], self.device],
             "environment": digest_of(self.fingerprint),
             "subject": file_digest(str(PROJECT / told["subject"])),

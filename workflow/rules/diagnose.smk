@@ -14,6 +14,10 @@ def subject_flags(name):
     return [*flags, f"--python={settings['python']}"] if settings["python"] else flags
 
 
+subjects_drawn_with = staleness.digest_of(
+    staleness.code_digests(staleness.SCRIPTS / "complab" / "report" / "subjects.py")
+)
+
 for name in subjects:
 
     rule:
@@ -58,9 +62,7 @@ for name in subjects:
         resources:
             overrides=OVERRIDES,
         params:
-            about=staleness.digest_of(
-                staleness.code_digests(staleness.SCRIPTS / "complab" / "report" / "subjects.py")
-            ),
+            about=subjects_drawn_with,
             subject=name,
         shell:
             r"""

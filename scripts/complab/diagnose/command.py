@@ -55,7 +55,6 @@ def _told(arguments: argparse.Namespace, say) -> dict:
         told = json.loads(opened.clean(json.dumps(ledger.finite(told), ensure_ascii=False)))
     told["subject"] |= _named(arguments.subject)
     told["duration_s"] = round(time.perf_counter() - started, 3)
-    told["environment"] |= {"device": plan.device, "threads": settings["threads"]}
     return told
 
 
@@ -134,7 +133,7 @@ def _diagnosed(opened: lab.Lab, quick: bool, say) -> dict:
     told["subject"] = {
         key: case.subject[key] for key in ("model", "is_module", "options", "trains", "real_calls")
     }
-    told["environment"] = opened.plan.fingerprint
+    told["environment"] = opened.plan.conditions
     told["cache"] = _cache_hits(opened.processes)
     told["processes"] = [
         {"runs": list(each.runs), "seconds": round(each.seconds, 3), "died": each.died}

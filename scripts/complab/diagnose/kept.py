@@ -22,14 +22,13 @@ def changed(told: dict, code: str) -> list[str]:
 def why_stale(path: Path, name: str, plan: Plan, code: str) -> str:
     """One line saying why a subject must be diagnosed (again), empty if the ledger at ``path`` stands."""
     asked = plan.settings["subjects"][name]
-    environment = {**plan.fingerprint, "device": plan.device, "threads": plan.settings["threads"]}
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         if told["problem"]:
             return f"the last diagnosis failed: {told['problem']}"
         was = {"subject": told["subject"]["name"], "quick": told["quick"]}
         reasons = [
-            *differences("environment", told["environment"], environment),
+            *differences("environment", told["environment"], plan.conditions),
             *differences("config", was, {key: asked[key] for key in was}),
             *changed(told, code),
         ]

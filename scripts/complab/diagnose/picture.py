@@ -6,6 +6,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from complab.report import call_stream, labels
 from complab.report.figures import STYLE, WIDTH
@@ -35,10 +36,14 @@ def draw(told: dict) -> dict[str, bytes]:
 def _paint(figure: Figure, calls: list[dict]) -> None:
     axes = figure.add_subplot()
     numbers = [each["call"] for each in calls]
-    axes.plot(numbers, [each["eager_s"] * 1e3 for each in calls], color="#808080", linewidth=0.9, zorder=2)
+    # One point makes no line.
+    alone = "_" if len(calls) == 1 else None
+    eager = [each["eager_s"] * 1e3 for each in calls]
+    axes.plot(numbers, eager, color="#808080", linewidth=0.9, marker=alone, zorder=2)
     last = calls[-1]
-    at = (last["call"] + 0.6, last["eager_s"] * 1e3)
-    axes.annotate("eager", at, va="center", fontsize=7, color="#505050")
+    at = (last["call"], last["eager_s"] * 1e3)
+    beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+    axes.annotate("eager", at, **beside, fontsize=7, color="#505050")
     seen: dict[str, tuple] = {}
     for each in calls:
         shape, face, edge = seen.setdefault(each["fate"], _mark(each["fate"]))
@@ -52,6 +57,8 @@ def _paint(figure: Figure, calls: list[dict]) -> None:
         )
     call_stream.duration_axis(axes)
     axes.set_xlim(-0.7, last["call"] + 1 + len(calls) * 0.08)
+    ticks = MaxNLocator(integer=True).tick_values(0, last["call"])
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= last["call"]])
     axes.set_xlabel("call, counted from 0")
     axes.set_ylabel("latency")
     axes.grid(False, axis="x")

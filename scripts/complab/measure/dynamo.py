@@ -6,6 +6,7 @@ a fact it does not offer comes back as None, "not reported by this release", nev
 """
 
 import contextlib
+import importlib
 import logging
 import threading
 from collections import Counter
@@ -118,19 +119,30 @@ def set_recompile_limit(limit: int) -> str:
 
 
 def vector_isa() -> tuple[str, str]:
-    """The vector instruction set Inductor picks by compiling probes, and the one it would pick unprobed."""
+    """The vector instruction set Inductor picks by compiling probes, and the one it would pick unprobed.
+
+    Each with its compiler flags. Leaves the process as `skip_vector_isa_probes` does.
+    """
     from torch._inductor import cpu_vec_isa
 
-    probed = str(cpu_vec_isa.pick_vec_isa())
+    probed = _told_isa(cpu_vec_isa.pick_vec_isa())
+    # What a probe has answered is cached, in classes as well as instances: only a new copy asks again.
+    importlib.reload(cpu_vec_isa)
     skip_vector_isa_probes()
-    for remembers in (cpu_vec_isa.valid_vec_isa_list, cpu_vec_isa.pick_vec_isa):
-        getattr(remembers, "cache_clear", lambda: None)()
-    return probed, str(cpu_vec_isa.pick_vec_isa())
+    return probed, _told_isa(cpu_vec_isa.pick_vec_isa())
+
+
+def _told_isa(isa) -> str:
+    return f"{isa} ({isa.build_arch_flags()})" if isa else str(isa)
 
 
 def skip_vector_isa_probes() -> None:
     """Have Inductor take the processor's word for its instruction sets, without compiling probes for them."""
+    from torch._inductor import cpu_vec_isa
+
     _inductor_config().cpp.vec_isa_ok = True
+    # The setting speaks for the base of each set; an extension (VNNI, AMX) is still built and loaded.
+    cpu_vec_isa.VecISA.check_build = lambda _isa, _code: True
 
 
 def never_capture(function) -> None:

@@ -31,7 +31,7 @@ def folder_of(plan: Plan) -> Path:
 
     A header is named by the compiler's command line, which holds the folders that torch lies in.
     """
-    facts = {**plan.fingerprint, "threads": plan.settings["threads"], "device": plan.device}
+    facts = dict(plan.conditions)
     facts["folder"] = str(Path(os.path.abspath(plan.settings.python)).parent)
     facts |= code_digests(Path(__file__).with_name("header_user.py"))
     return PROJECT / "results" / "headers" / digest_of(facts)[:16]
