@@ -78,7 +78,7 @@ def _publish(plan: Plan, cell: Cell, out: Path) -> dict:
             "seconds": 1.5,
             "exit_status": 0,
             "instrument": {},
-            "variables": isolation.child_environment(job.place, plan.settings["threads"]),
+            "variables": isolation.child_environment(job.place, plan.settings["threads"], plan.device),
             "facts": {"torch": plan.fingerprint["torch"]},
         }
         verdict = {"verdict": f"{cell.cache}-proven", "reasons": []}

@@ -303,10 +303,12 @@ def place(tmp_path):
     return isolation.Workplace(tmp_path)
 
 
-def environment_with(monkeypatch, place, variables: dict[str, str], threads: int = 1) -> dict[str, str]:
+def environment_with(
+    monkeypatch, place, variables: dict[str, str], threads: int = 1, device: str = "cpu"
+) -> dict[str, str]:
     with monkeypatch.context() as patch:
         patch.setattr(isolation.os, "environ", variables)
-        return isolation.child_environment(place, threads)
+        return isolation.child_environment(place, threads, device)
 
 
 @pytest.mark.fault("T6", "variables that change the cache's state")
@@ -364,9 +366,15 @@ def test_every_folder_that_torch_writes_to_is_private_and_no_remote_cache_is_on(
     assert told["PYTHONUTF8"] == "1"
 
 
+def test_no_kernel_is_compiled_where_the_audit_hook_of_the_process_does_not_see_it(monkeypatch, place):
+    # With more than one thread, Inductor hands Triton kernels to worker processes.
+    told = environment_with(monkeypatch, place, {}, device="cuda")
+    assert (told["TORCHINDUCTOR_COMPILE_THREADS"], told["TORCH_WARM_POOL"]) == ("1", "0")
+
+
 def test_a_started_process_has_exactly_that_environment(monkeypatch, place, tmp_path):
     monkeypatch.setenv("SECRET_TOKEN", SECRET)
-    environment = isolation.child_environment(place, 2)
+    environment = isolation.child_environment(place, 2, "cpu")
     program = "import os, json; print(json.dumps(dict(os.environ)))"
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

@@ -310,7 +310,8 @@ def _process(
 ) -> dict:
     """Run one process of the cell on a cache folder, with an instrument's variables in its environment."""
     instrument = instrument or {}
-    environment = isolation.child_environment(place, job.settings["threads"], folder) | instrument
+    environment = isolation.child_environment(place, job.settings["threads"], job.plan.device, folder)
+    environment |= instrument
     request = {"cell": vars(job.cell), "config": job.settings, "vector_isa_known": job.vector_isa_known}
     try:
         done = isolation.run_process(name, request, place, job.python, environment, job.timeout, job.say)

@@ -61,7 +61,7 @@ def own_run(path: Path, plan: Plan) -> float:
         subprocess.run(
             argv,
             cwd=place.root,
-            env=isolation.child_environment(place, threads),
+            env=isolation.child_environment(place, threads, plan.device),
             capture_output=True,
             check=False,
             timeout=1200,

@@ -139,7 +139,9 @@ class Lab:
         return done
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        environment = isolation.child_environment(self._place, self._settings["threads"], folder)
+        environment = isolation.child_environment(
+            self._place, self._settings["threads"], self.plan.device, folder
+        )
         return environment | self._settings["variables"]
 
     def clean(self, text: str) -> str:

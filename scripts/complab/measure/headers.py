@@ -74,7 +74,7 @@ def _build(folder: Path, plan: Plan, say) -> None:
     cell = {"experiment": "complab.measure.header_user", "policy": "default", "cache": "cold"}
     needed = {key: settings[key] for key in ("threads", "seed", "recompile_limit", "tolerance")}
     with isolation.workplace(settings["scratch"]) as place:
-        environment = isolation.child_environment(place, settings["threads"])
+        environment = isolation.child_environment(place, settings["threads"], plan.device)
         request = {"cell": cell, "config": {**needed, "device": plan.device}, "vector_isa_known": False}
         done = isolation.run_process(
             "timed", request, place, python, environment, settings["cell_timeout"], say

@@ -25,6 +25,9 @@ INHERITED = (
 )
 USER = "complab"
 HEADERS = Path(f"torchinductor_{USER}") / "precompiled_headers"
+# How many kernels Inductor compiles at once, the same on every machine. Its threads start the C++ compilers,
+# so the audit hook of the measured process sees each; Triton has worker processes, which it would not see.
+COMPILE_THREADS = {"cpu": 2, "cuda": 1}
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,9 @@ def workplace(scratch: str):
         shutil.rmtree(root, ignore_errors=True)
 
 
-def child_environment(place: Workplace, threads: int, cache: Path | None = None) -> dict[str, str]:
+def child_environment(
+    place: Workplace, threads: int, device: str, cache: Path | None = None
+) -> dict[str, str]:
     """The whole environment of a measured process: nothing is there that is not named here."""
     cache = cache or place.cache
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -133,8 +138,7 @@ def child_environment(place: Workplace, threads: int, cache: Path | None = None)
         "TORCHINDUCTOR_BUNDLED_AUTOTUNE_REMOTE_CACHE": "0",
         "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE": "0",
         "TORCHINDUCTOR_BUNDLE_TRITON_INTO_FX_GRAPH_CACHE": "1",
-        # In this very process: so each compiler it starts is seen by its audit hook.
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": str(COMPILE_THREADS[device]),
         "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "1",
         "TORCH_WARM_POOL": "0",
         "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
