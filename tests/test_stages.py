@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from complab.config import PROJECT
-from complab.measure import dynamo, stages
+from complab.measure import dynamo, isolation, stages
 from complab.measure.dynamo import Span
 
 SECOND = 1_000_000_000
@@ -133,7 +133,7 @@ import sys
 spawned = []
 sys.addaudithook(lambda event, told: event == "subprocess.Popen" and spawned.append(list(map(str, told[1]))))
 import torch
-from complab.measure import dynamo, stages
+from complab.measure import dynamo, isolation, stages
 with torch.no_grad(), dynamo.compile_spans() as spans:
     torch.compile(lambda x: torch.sin(x) * 2)(torch.ones(64, 64))
 told = stages.exclusive(spans)
@@ -143,7 +143,7 @@ print({asked})
         **os.environ,
         "PYTHONPATH": str(PROJECT / "scripts"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": str(isolation.COMPILE_THREADS["cpu"]),
     }
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
