@@ -409,12 +409,12 @@ def test_cells_stand_experiment_by_experiment_and_in_each_replicate_by_replicate
 
 
 def test_a_policy_measured_once_has_no_further_replicate(given):
-    cells = config.resolve(given).cells("e9_backends")
+    cells = config.resolve(given).cells("e7_observer_effect")
     told = {
         cell.policy: [c.replicate for c in cells if (c.policy, c.cache) == (cell.policy, cell.cache)]
         for cell in cells
     }
-    assert told["planted-faults"] == [1] and told["backend-eager"] == told["backend-inductor"] == [1, 2, 3]
+    assert told["observers"] == told["return"] == [1] and told["clean"] == told["print"] == [1, 2, 3]
 
 
 def test_a_policy_measured_once_must_be_there(given):
