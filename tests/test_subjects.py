@@ -149,9 +149,8 @@ def test_a_subject_without_a_diagnosis_is_named(run, tmp_path):
 
 # What is asked of a plan.
 TODAY = SimpleNamespace(
-    fingerprint={"torch": "2.13.0", "cpu": "a cpu"},
-    device="cpu",
-    settings={"subjects": {NAME: {"subject": FILE, "quick": False}}, "threads": 1},
+    conditions={"torch": "2.13.0", "cpu": "a cpu", "device": "cpu", "threads": 1},
+    settings={"subjects": {NAME: {"subject": FILE, "quick": False}}},
 )
 
 
@@ -172,7 +171,7 @@ TODAY = SimpleNamespace(
 )
 def test_a_subject_is_diagnosed_again_if_its_ledger_is_about_something_else(tmp_path, changes, why):
     path = tmp_path / evidence.LEDGER
-    standing = told(environment={**TODAY.fingerprint, "device": "cpu", "threads": 1}, problem="")
+    standing = told(environment=TODAY.conditions, problem="")
     path.write_text(evidence.json_text(standing | changes), encoding="utf-8")
     found = kept.why_stale(path, NAME, TODAY, staleness.diagnosing_code())
     assert found.startswith(why) if why else found == ""
@@ -188,11 +187,10 @@ def test_a_run_without_memory_diagnoses_exactly_the_subjects_that_are_stale(tmp_
     asked = {name: {"subject": FILE} for name in names_}
     edit_config(project, lambda values: values.update(subjects=asked))
     plan = staleness.Plan(config.load(project / "config.yaml"))
-    environment = {**plan.fingerprint, "device": plan.device, "threads": plan.settings["threads"]}
     for name, code in zip(names_, (staleness.diagnosing_code(), "0" * 64), strict=True):
         path = project / "results" / plan.settings.run / kept.FOLDER / name / evidence.LEDGER
         path.parent.mkdir(parents=True)
-        document = told(environment=environment, problem="", code=code)
+        document = told(environment=plan.conditions, problem="", code=code)
         path.write_text(evidence.json_text(document), encoding="utf-8")
     targets = [f"results/{plan.settings.run}/{kept.FOLDER}/{name}/{evidence.LEDGER}" for name in names_]
     answer = subprocess.run(
