@@ -133,7 +133,7 @@ import sys
 spawned = []
 sys.addaudithook(lambda event, told: event == "subprocess.Popen" and spawned.append(list(map(str, told[1]))))
 import torch
-from complab.measure import dynamo, isolation, stages
+from complab.measure import dynamo, stages
 with torch.no_grad(), dynamo.compile_spans() as spans:
     torch.compile(lambda x: torch.sin(x) * 2)(torch.ones(64, 64))
 told = stages.exclusive(spans)
