@@ -19,8 +19,8 @@ from complab.staleness import Plan, digest_of
 from project_copy import copy_project
 
 EXPERIMENTS = ("e1_opening_failure", "e3_graph_breaks", "e6_dynamic_shapes")
-COLD = Cell("e3_graph_breaks", "default", "cold", 1)
-WARM = Cell("e3_graph_breaks", "default", "warm", 1)
+COLD = Cell("e1_opening_failure", "static", "cold", 1)
+WARM = Cell("e1_opening_failure", "static", "warm", 1)
 SETTINGS = config.load(overrides={"scale": "quick"})
 TIMES = itertools.count(1_000_000_000)
 
@@ -304,7 +304,7 @@ def plan(results):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory, publish_cell):
-    """The two e3 cells of a plan as a measurement publishes them, the cold one with its sealed cache."""
+    """The two static e1 cells of a plan as a measurement publishes them, the cold one with its sealed cache."""
     folder = tmp_path_factory.mktemp("published")
     for cell in (COLD, WARM):
         publish_cell(Plan(SETTINGS), cell, folder / cell.path)
@@ -314,7 +314,7 @@ def published(tmp_path_factory, publish_cell):
 
 @pytest.fixture
 def measured(plan, published):
-    """A plan whose two e3 cells are measured."""
+    """A plan whose two static e1 cells are measured."""
     for cell in (COLD, WARM):
         shutil.copytree(published / cell.path, plan.folder(cell))
     return plan
@@ -483,7 +483,7 @@ def test_a_record_that_lies_about_its_shape_makes_its_cell_stale_and_stops_no_pl
 
 def test_a_record_of_another_cell_makes_the_cell_stale(measured):
     """Else nothing would measure the cell, and everything that reads it would refuse it."""
-    other = Cell("e3_graph_breaks", "default", "cold", 2)
+    other = Cell("e1_opening_failure", "static", "cold", 2)
     shutil.copytree(measured.folder(COLD), measured.folder(other))
     assert measured.why_stale(other)
 
