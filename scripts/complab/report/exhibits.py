@@ -8,7 +8,7 @@ from pathlib import Path
 
 from complab import evidence
 from complab.config import Settings
-from complab.report import figures, gather, lineage, names, pages, placing, tables
+from complab.report import gather, lineage, names, pages, placing, tables
 from complab.report.drawing import NO_CHOICE, attempts_so_far, drawn_by
 from complab.staleness import digest_of
 
@@ -30,6 +30,9 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
         files |= tables.write(gathered, table)
     marks = {}
     if "figure" in exhibit:
+        # Here, since most exhibits have none: the drawing library takes longer to start than a table to write.
+        from complab.report import figures
+
         marks, pictures = figures.draw(gathered, settings)
         files |= pictures
     if exhibit["trace"]:
