@@ -304,7 +304,7 @@ def plan(results):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory, publish_cell):
-    """The two static e1 cells of a plan as a measurement publishes them, the cold one with its sealed cache."""
+    """Two static cells of e1 as a measurement publishes them, the cold one with its sealed cache."""
     folder = tmp_path_factory.mktemp("published")
     for cell in (COLD, WARM):
         publish_cell(Plan(SETTINGS), cell, folder / cell.path)
@@ -314,7 +314,7 @@ def published(tmp_path_factory, publish_cell):
 
 @pytest.fixture
 def measured(plan, published):
-    """A plan whose two static e1 cells are measured."""
+    """A plan whose two static cells of e1 are measured."""
     for cell in (COLD, WARM):
         shutil.copytree(published / cell.path, plan.folder(cell))
     return plan

@@ -30,7 +30,7 @@ def draw(settings: Settings, experiment: str, results: Path, exhibits: Path) -> 
         files |= tables.write(gathered, table)
     marks = {}
     if "figure" in exhibit:
-        # Here, since most exhibits have none: the drawing library takes longer to start than a table to write.
+        # Here: the drawing library takes longer to start than the tables of an exhibit without a figure take.
         from complab.report import figures
 
         marks, pictures = figures.draw(gathered, settings)
