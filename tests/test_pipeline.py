@@ -66,6 +66,7 @@ def measured(tmp_path_factory):
     def only_static(values):
         values["experiments"] = {E6: values["experiments"][E6]}
         values["experiments"][E6]["policies"] = {"eager": ["none"], "static": ["cold", "warm"]}
+        values["scales"]["quick"]["experiments"][E6]["policies"] = {"static": ["cold", "warm"]}
 
     edit_config(project, only_static)
     answer = snakemake(project)
