@@ -9,8 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image
 
 import recorded
@@ -306,18 +304,6 @@ def test_a_warm_sweep_is_drawn_against_the_steady_state_of_the_cold_processes():
     assert {fact.row.cache for fact in marks["static/warm/sweep"].facts} == {"warm"}
     assert {fact.row.cache for fact in marks["static/warm/steady"].facts} == {"cold"}
     assert marks["static/warm/steady"].text == marks["static/cold/steady"].text
-
-
-@pytest.mark.parametrize("caches", [["cold"], ["cold", "warm"]])
-def test_the_legend_of_costs_names_the_cache_states_that_are_drawn(caches):
-    told = gather.gather(recorded.settings(), "e6_dynamic_shapes", recorded.ROOT)
-    marks = cost_against_steady.marks(told, {"cases": ["model"]})
-    drawn = {name: number for name, number in marks.items() if name.split("/")[1] in ["none", *caches]}
-    figure = Figure()
-    FigureCanvasAgg(figure)
-    cost_against_steady.paint(figure, drawn, {}, told.noise)
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert named == [*(f"{cache} cache" for cache in caches), "no resolved difference from eager"]
 
 
 def test_fates_are_those_that_are_measured():

@@ -60,8 +60,7 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
     wanted = []
     for policy, shape, colour in zip(compiled, SHAPES, COLOURS, strict=False):
         wanted += _policy(axes, policy, points, shape, colour)
-    drawn = {cache for (_, cache), pair in points.items() if all(number.facts for number in pair)}
-    _axes(axes, remarks, drawn)
+    _axes(axes, remarks)
     labels.settle(figure)
     labels.place(axes, wanted, _taken(axes, points))
 
@@ -101,21 +100,18 @@ def _policy(axes: Axes, policy: str, points: dict, shape: str, colour: str) -> l
     return [(policy, *drawn[0], tuple(0.65 * part for part in to_rgb(colour)))]
 
 
-def _axes(axes: Axes, remarks: list[str], drawn: set[str]) -> None:
+def _axes(axes: Axes, remarks: list[str]) -> None:
     axes.set_xlabel("seconds to serve the stream once, compilation included (log scale)")
     axes.set_ylabel("steady state relative to eager\n(less than 1: faster)")
     axes.xaxis.set_major_locator(LogLocator(10))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g} s"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.1, 0.18)
-    dot = {"linestyle": "", "marker": "o", "color": "black"}
     handles = [
-        Line2D([], [], **dot, markerfacecolor=face, label=f"{cache} cache")
-        for cache, face in (("cold", "black"), ("warm", "white"))
-        if cache in drawn
+        Line2D([], [], linestyle="", marker="o", color="black", label="cold cache"),
+        Line2D([], [], linestyle="", marker="o", color="black", markerfacecolor="white", label="warm cache"),
+        Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference from eager"),
     ]
-    band = Rectangle((0, 0), 1, 1, color=BAND, linewidth=0, label="no resolved difference from eager")
-    handles.append(band)
     axes.figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
     if remarks:
         axes.annotate("\n".join(remarks), (0.01, 0.98), xycoords="axes fraction", va="top", fontsize=7)

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from complab.report import labels
 from complab.report.gather import Gathered
-from complab.report.number import NOT_APPLICABLE, Ask, Number
+from complab.report.number import Ask, Number
 from complab.report.selection import Where, find
 
 HEIGHT = 2.9
@@ -60,10 +60,8 @@ def paint(figure: Figure, marks: dict[str, Number], spec: dict, noise: dict) -> 
             label=f"break even, {cache}, with interval",
         )
         for cache in FACES
-        if any(marks[f"{policy}/{cache}/break even"].low is not None for policy in policies)
     ]
-    if handles:
-        figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
     labels.settle(figure)
     for axes, (texts, taken) in zip(panels, wanted, strict=True):
         boxes = [box for x, y in taken for box in labels.along(axes, x, y)]
@@ -140,8 +138,7 @@ def _rough(calls: float) -> str:
 
 def _say(axes: Axes, evens: dict[str, Number]) -> None:
     """Why there is no mark, in words, once if cold and warm have the same reason."""
-    planned = {cache: even for cache, even in evens.items() if even.head != NOT_APPLICABLE}
-    why = {cache: even.head for cache, even in planned.items() if even.low is None}
+    why = {cache: even.head for cache, even in evens.items() if even.low is None}
     if not why:
         return
     alike = len(set(why.values())) == 1 and len(why) == len(evens)
