@@ -322,6 +322,10 @@ def test_the_quick_scale_changes_what_it_names_and_nothing_else(given):
     assert (full["workload"]["dim"], quick["workload"]["dim"]) == (256, 64)
     assert quick["workload"]["vocabulary"] == full["workload"]["vocabulary"]
     assert quick.experiment("e1_opening_failure")["replicates"] == 1
+    assert (
+        quick.experiment("e1_opening_failure")["policies"]
+        == full.experiment("e1_opening_failure")["policies"]
+    )
     for name in quick["experiments"]:
         assert list(quick.experiment(name)["policies"]) == list(full.experiment(name)["policies"])
     assert {key for key in full.values if full[key] != quick[key]} == {"scale", *given["scales"]["quick"]}
